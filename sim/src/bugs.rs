@@ -52,7 +52,7 @@ named! {
         AcknowledgeOnDelivery = "acknowledge-on-delivery",
         /// That a transaction over several shards is committed is not logged.
         ForgetDecision = "forget-decision",
-        /// Participants apply their parts and let go of their locks once the decision is made, and not once
+        /// Participants apply their prepared writes and let go of their locks once the decision is made, and not once
         /// it is durable.
         ReleaseBeforeDurable = "release-before-durable",
         /// What a shard is prepared to commit is not logged.

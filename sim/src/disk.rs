@@ -6,8 +6,8 @@
 //! directory. A failed fsync is treated as Linux does: what was to be synced counts as clean from
 //! then on, is seen by whoever reads, and is on disk in part only.
 //!
-//! Any operation that changes something can be made the last one before a crash, an fsync can be
-//! made to fail, and the space can be limited.
+//! Any operation that changes something can be made the last one before a crash. An fsync can be made to fail, and the
+//! space can be limited.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -1,11 +1,10 @@
 //! An engine without a language: it runs the scripts of `script.rs`.
 //!
-//! It stands in for a real engine in every test of the shard and in the simulator, so it is strict
-//! where a real one may be lenient: a shard that resumes a frame for something it does not await,
-//! uses a frame number twice, enters the engine while it runs or cancels a stranger makes it
-//! panic. Every app has the services and handlers of [`ScriptEngine::SERVICES`]: `run` may write,
-//! `read` may not, `flow` is a workflow (`flow.rs`), and the route `POST /run` runs the script in
-//! the request's body.
+//! It stands in for a real engine in every test of the shard and in the simulator. It is strict where a real one may be
+//! lenient. It panics if a shard resumes an activation for something that the activation does not await, or uses an
+//! activation's number twice. It also panics if a shard enters the engine while it runs, or cancels an activation that
+//! it does not know. Every app has the services and handlers of [`ScriptEngine::SERVICES`]: `run` may write, `read` may
+//! not, `flow` is a workflow (`flow.rs`), and the route `POST /run` runs the script in the request's body.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +24,7 @@ use serde_json::Value as Json;
 /// The workflow's place among the handlers of a service.
 const FLOW: usize = 2;
 
-/// What a frame awaits.
+/// What an activation awaits.
 pub(crate) enum Awaits {
     Nothing,
     /// One operation; its error is thrown unless `catches`.
@@ -154,7 +153,7 @@ impl ScriptEngine {
         self.marks.borrow_mut().append(&mut earlier.marks.borrow_mut());
     }
 
-    /// Frames that wait.
+    /// Activations that wait.
     #[must_use]
     pub fn waiting_activations(&self) -> usize {
         self.activations.borrow().len()
@@ -427,7 +426,7 @@ impl Running {
         Ok(Turn::Ends(self.last.clone()))
     }
 
-    /// Operations on the frame's own entity. Says whether it was one.
+    /// Operations on the activation's own entity. Says whether it was one.
     fn on_fields(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<bool, Error> {
         let set = |host: &mut dyn Host, field: &str, value: &Json| {
             host.set(field.as_bytes(), Value::new(ValueKind::Json, value.to_string().as_bytes()))

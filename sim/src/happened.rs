@@ -40,7 +40,7 @@ named! {
         RequestShed = "request refused for waiting",
         /// A chunk is written to the checkpoint.
         ChunkWritten = "chunk written",
-        /// A transaction over several shards is decided by its home, in two phases.
+        /// A transaction over several shards is decided by its coordinator, in two phases.
         Decided = "decided in two phases",
         /// A transaction over several shards is committed by its only participant.
         Delegated = "committed by the participant",

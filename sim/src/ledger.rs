@@ -147,8 +147,8 @@ impl Operation {
         }
     }
 
-    /// Whether its key is kept at `now`, however late its outcome was written. Half a day more, since the clock may be
-    /// set back.
+    /// Whether its key is kept at `now`, however late its invocation result was written. Half a day more, since the
+    /// clock may be set back.
     #[must_use]
     pub fn keeps_key(&self, now: UnixMillis) -> bool {
         self.open > 0 || now <= self.latest.plus(RETENTION_MS + RETENTION_MS / 2)
@@ -225,9 +225,8 @@ impl Ledger {
         expired
     }
 
-    /// The latest time that the clock may jump to without that the key of a request expires which is
-    /// under way, and so long before that: clients may not assume anything of a request that is on
-    /// its way for a day.
+    /// The latest time that the clock may jump to, `before_ms` before the key of a request under way expires. Clients
+    /// may not assume anything of a request that is on its way for a day.
     #[must_use]
     pub fn latest_jump(&self, before_ms: u64) -> UnixMillis {
         let is_open = |operation: &&Operation| operation.open > 0 && operation.idempotency_key.is_some();

@@ -5,9 +5,17 @@
 //! seed replays. `docs/internals/simulation.md` tells what is simulated and checked, `docs/internals/determinism.md` what is
 //! not under control.
 //!
-//! Reading order: `script` and `engine` (what handlers do), `core` and `rig` (shards by hand, for tests of shards), `disk`
-//! (power cuts), `net` and `platform` (the machine around the shipped driver of a core), `node` (a whole node), `world`
-//! (clients, faults and time), `happened` (what a run is about), `judge` (what clients saw), `checks` (what the state is).
+//! Reading order:
+//!
+//! 1. `script` and `engine`: what handlers do.
+//! 2. `core` and `rig`: shards by hand, for tests of shards.
+//! 3. `disk`: power cuts.
+//! 4. `net` and `platform`: the machine around the shipped driver of a core.
+//! 5. `node`: a whole node.
+//! 6. `world`: clients, faults and time.
+//! 7. `happened`: what a run is about.
+//! 8. `judge`: what clients saw.
+//! 9. `checks`: what the state is.
 
 #![allow(missing_docs, reason = "a test tool: its fields and script operations are named as what they are")]
 

@@ -1,5 +1,5 @@
-//! A simulated node: the shipped driver of each core, with a stream of the real log, a store of each shard over a
-//! checkpoint, and a network between the cores.
+//! A simulated node: the shipped driver of each core, with a stream of the real log. Each shard has a store over a
+//! checkpoint. A network connects the cores.
 //!
 //! It does what the threads of the real node do, one step at a time and on one thread. Whoever drives it says which step
 //! comes next. A step that meets a crash of the disk leaves the node useless; the caller asks the disk after every step.

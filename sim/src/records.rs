@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::engine::{number, text, thrown};
 
-/// The script that a frame is to run, whether it was called or operated on.
+/// The script that an activation is to run, whether it was called or operated on.
 pub(crate) fn script_of(input: Vec<u8>) -> Vec<u8> {
     match RecordOperation::from_bytes(&input) {
         Ok(RecordOperation::Select { path: script, .. }) => script.as_bytes().to_vec(),

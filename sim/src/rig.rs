@@ -572,7 +572,7 @@ impl Rig {
         self.core.shards.values_mut().map(rows).sum()
     }
 
-    /// Asserts that nothing is held by anybody: no frame, no lock, no waiting transaction.
+    /// Asserts that nothing is held by anybody: no activation, no lock, no waiting transaction.
     ///
     /// # Panics
     /// When something is.

@@ -1,9 +1,9 @@
 //! The simulated world: a node, its machine, clients, time and faults, all from one seed.
 //!
 //! A run alternates between doing something at random and, after every restart, checking
-//! everything. It ends with the faults over, every repeatable operation repeated until its fate is
-//! known, every message delivered, everything checked once more and, after another restart, read once
-//! more by a client; then what clients saw is judged as a history.
+//! everything. It ends with the faults over. Every repeatable operation is repeated until its fate is known, and every
+//! message is delivered. Everything is checked once more, and a client reads everything after another restart. Then
+//! what clients saw is judged as a history.
 
 mod alone;
 

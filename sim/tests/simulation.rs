@@ -21,8 +21,8 @@ const SEEDS_PER_MINUTE: f64 = 2_000.0;
 /// shows in one seed of some four hundred.
 const SEEDS_FOR_A_BUG: u64 = 2_000;
 
-/// Clients notice a bug only if they ask just then: their runs are three times as long, as that of one of the bugs
-/// is seen in one seed of a thousand of the usual length.
+/// Clients notice a bug only if they ask just then. One of the bugs is seen in one seed of a thousand of the usual
+/// length. So these runs are three times as long.
 const STEPS_TO_NOTICE: usize = 660;
 
 /// Bugs that clients can notice, without anybody looking at the state.

@@ -2,8 +2,8 @@
 //!
 //! `tidy` checks what the compiler and clippy cannot see: which crate may depend on which, how
 //! long files and functions are, whether links resolve, whether every error code has its page.
-//! It promises to finish in a second or two, to need no network once dependencies are
-//! downloaded, and to name a file and a line for everything it reports.
+//! It promises to finish in a second or two, and to need no network once dependencies are downloaded. It names a file
+//! and a line for everything it reports.
 
 mod tidy;
 

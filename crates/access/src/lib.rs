@@ -4,8 +4,8 @@
 //! [`Access`], which turns the token that a request carries into a [`Caller`]. What the caller may do is decided by its
 //! [`Principal`]. [`Users`] are those of S3: their requests are signed with access keys, and hold no token.
 //!
-//! Promises: a token is compared in constant time, its secret is nowhere at rest, and a key file that cannot be used
-//! leaves the one before in force. An unchanged key file costs a request one atomic load.
+//! Promises: a token is compared in constant time. Its secret is nowhere at rest. A key file that cannot be used leaves
+//! the one before in force. An unchanged key file costs a request one atomic load.
 //!
 //! Must not know a protocol: where a token stands in a request, and how a refusal is said, is the front's.
 

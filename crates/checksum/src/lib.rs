@@ -1,8 +1,8 @@
 //! Checksums of bodies: of bytes as they come, of whole ones, and of a whole from those of its parts.
 //!
-//! Three need the same: the front checks what clients say, the node hashes bodies off the cores, and the engine makes the
-//! checksum of an object from those of its parts. Every value is in the order in which S3 writes it: high bytes first.
-//! Must not know HTTP or where bytes come from.
+//! Three callers need the same. The front checks what clients say. The node hashes bodies off the cores. The engine
+//! makes the checksum of an object from those of its parts. Every value is in the order in which S3 writes it: high
+//! bytes first. Must not know HTTP or where bytes come from.
 
 use crc_fast::CrcAlgorithm;
 use md5::{Digest as _, Md5};
@@ -134,8 +134,8 @@ pub fn checksum(algorithm: ChecksumAlgorithm, bytes: &[u8]) -> Vec<u8> {
     hasher.finish().checksums.pop().map(|checksum| checksum.value).unwrap_or_default()
 }
 
-/// The checksum of a whole, from those of its parts in order and their lengths. `None` for algorithms that cannot be put
-/// together so (only CRCs can), and for a value that is not as long as one of its algorithm.
+/// The checksum of a whole, from those of its parts in order and their lengths. Only CRCs can be put together so: for
+/// other algorithms it gives `None`. It also gives `None` if the length of a value is not that of its algorithm.
 #[must_use]
 pub fn combine(algorithm: ChecksumAlgorithm, parts: &[(&[u8], u64)]) -> Option<Vec<u8>> {
     let crc = crc_of(algorithm)?;

@@ -9,8 +9,8 @@ use millrace_api::Admission;
 
 use crate::platform::Waiter;
 
-/// Requests that are called and have not come yet. They are more than run in a round, at a few microseconds each, and few
-/// enough for what they touch to stay in a core's own cache.
+/// The most requests that are called and have not come yet. A round runs fewer: each takes a few microseconds. What
+/// this many requests touch stays in a core's own cache.
 const CALLED: usize = 64;
 
 pub(crate) struct Admissions<W> {

@@ -1,10 +1,10 @@
-//! Requests on their way to a shard: run at once, queued while the core is busy, passed to the core that owns the shard, or
-//! refused when the wait would be too long.
+//! Requests on their way to a shard. A request runs at once, queues while the core is busy, or passes to the core that
+//! owns the shard. It is refused when the wait would be too long.
 //!
 //! Whoever drives the core hands over what is ready, then looks for new input. Such a round is kept short. Once it has
 //! lasted [`ROUND_NS`], further requests queue. The end of the round runs them in slices of the same length, and between two
 //! slices the driver looks for new input. When many queue, connections that ask first leave their request unread, and are
-//! called when it can run. So a request's wait is known when the next one comes, and a request that would wait longer than
+//! called when it can run. So a request's wait is known when the next one comes. A request that would wait longer than
 //! `queue_ms` is refused at the cost of parsing it.
 
 use millrace_base::{Error, ErrorCode, ShardId, limits};

@@ -1,8 +1,11 @@
 //! What a core does between requests: timers, eviction, checkpoints, log truncation.
 //!
-//! One flush runs at a time per core. It starts for one of three reasons: dirty entities take more than a quarter of the
-//! core's memory, the log has grown past `log_bytes`, or a shard's oldest change is `flush_after_ms` old ([`FlushPolicy`]). So restarts
-//! stay quick and the log short.
+//! One flush runs at a time per core. A flush keeps restarts quick and the log short. It starts for one of three
+//! reasons ([`FlushPolicy`]):
+//!
+//! - Dirty entities take more than a quarter of the core's memory.
+//! - The log has grown past `log_bytes`.
+//! - A shard's oldest change is `flush_after_ms` old.
 
 use std::collections::VecDeque;
 

@@ -2,15 +2,14 @@
 //!
 //! QuickJS asks its interrupt handler after a number of *polls* (each function call and each loop
 //! iteration is one): 10,000, which it fixes when compiled. That is far too seldom. Ten thousand
-//! calls of a built-in function that works through megabytes take minutes, and endless recursion
-//! passes the stack limit long before the handler gets to look; worse, when QuickJS itself finds the stack
-//! used up at an unlucky place of an `async` function, it aborts the process. So the counter is set here,
-//! before each turn and at each look, to a number of polls that took about [`PACE_NS`] so far.
-//! The counter is a field of a structure that the C interface hides; [`find_counter`] finds it by
-//! watching which number in that structure goes down with each call, and no service is loaded if
-//! that fails. A QuickJS that keeps the counter elsewhere is therefore noticed by the first test.
+//! calls of a built-in function that works through megabytes take minutes. Endless recursion passes the stack limit
+//! long before the handler gets to look. Worse, when QuickJS itself finds the stack used up at an unlucky place of an
+//! `async` function, it aborts the process. So the counter is set here, before each turn and at each look, to a number
+//! of polls that took about [`PACE_NS`] so far. The counter is a field of a structure that the C interface hides;
+//! [`find_counter`] finds it by watching which number in that structure goes down with each call, and no service is
+//! loaded if that fails. A QuickJS that keeps the counter elsewhere is therefore noticed by the first test.
 //!
-//! A breach ends the frame for good: the handler answers "interrupt" from then on, and QuickJS's
+//! A breach ends the activation for good: the handler answers "interrupt" from then on, and QuickJS's
 //! interruption cannot be caught by user code.
 
 use std::cell::Cell;
@@ -35,20 +34,20 @@ const REJECTING_POLLS: i32 = 8;
 /// The time between two looks that the number of polls is steered to.
 const PACE_NS: u64 = 20_000;
 
-/// Stack beyond the app's limit that QuickJS itself may still use. The look ends a frame that passed the
+/// Stack beyond the app's limit that QuickJS itself may still use. The look ends an activation that passed the
 /// app's limit; QuickJS's own check, at the end of this reserve, should never be the first.
 pub(crate) const STACK_RESERVE_BYTES: usize = 128 << 10;
 
 /// A turn that took longer is told by the CPU time of its thread, not by the time that passed: the thread may have been
-/// preempted, for longer than any limit where a container's share of a CPU is used up. Reading a thread's CPU clock is a
-/// system call, so it is read beforehand no more often than this, and a turn may be told as much too long.
+/// preempted, for longer than any limit where a container's share of a CPU is used up. Reading a thread's CPU clock is
+/// a system call. So before turns the clock is read at most once in this time, and a turn may be told as much too long.
 const MEASURE_AFTER_NS: u64 = 1_000_000;
 
 /// As [`MEASURE_AFTER_NS`], for what a turn that has ended is told to have used: a transaction may have thousands of turns,
 /// and what others used beside them would add up.
 const MEASURE_ENDED_AFTER_NS: u64 = 100_000;
 
-/// Which limit a frame broke.
+/// Which limit an activation broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
     Cpu,
@@ -122,7 +121,7 @@ impl Budget {
         self.lets_reject.set(true);
     }
 
-    /// From now on an interrupted frame gets no further.
+    /// From now on an interrupted activation gets no further.
     pub(crate) fn end_loading(&self) {
         self.lets_reject.set(false);
     }
@@ -194,8 +193,8 @@ impl Budget {
         elapsed.min((self.clocks.thread_cpu_ns)().saturating_sub(self.reference_cpu_ns.get()))
     }
 
-    /// The last look of a turn whose frame has ended or waits. A built-in function that works through megabytes is not
-    /// interrupted; what it has used up is found here at the latest.
+    /// The last look of a turn whose activation has ended or waits. A built-in function that works through megabytes is
+    /// not interrupted; what it has used up is found here at the latest.
     #[inline]
     pub(crate) fn end(&self) {
         if self.turn_ns() >= self.allowed_ns.get() {

@@ -1,5 +1,5 @@
 //! `ctx`: what a handler or route does to the world. Methods of one shared prototype; each `ctx`
-//! carries the number of its frame and nothing else.
+//! carries the number of its activation and nothing else.
 
 use std::ffi::c_void;
 
@@ -31,13 +31,13 @@ pub(crate) const ENTRIES: &[Entry] = &[
 ];
 
 impl Isolate {
-    /// A `ctx` for the running frame.
+    /// A `ctx` for the running activation.
     #[inline]
     pub(crate) fn new_context_object(&self) -> Result<Value, Thrown> {
         self.new_tagged_object(self.context_class)
     }
 
-    /// An object of `class` that carries the number of the running frame.
+    /// An object of `class` that carries the number of the running activation.
     #[inline]
     pub(crate) fn new_tagged_object(&self, class: qjs::JSClassID) -> Result<Value, Thrown> {
         // SAFETY: the class is ours; its opaque pointer is a number that nobody follows.
@@ -48,7 +48,7 @@ impl Isolate {
         }
     }
 
-    /// Refuses an object that is not of `class` or belongs to another frame than the running one.
+    /// Refuses an object that is not of `class` or belongs to another activation than the running one.
     #[inline]
     pub(crate) fn check_tag(&self, object: Raw, class: qjs::JSClassID, what: &str) -> Result<(), Thrown> {
         // SAFETY: the pointer is a number and is not followed.
@@ -207,7 +207,7 @@ fn set(call: &Call<'_>) -> Result<Value, Thrown> {
         let message = format!("a field's value has at most {} bytes, not {length}", isolate.limits.value_bytes);
         return Err(isolate.throw_error(Error::new(ErrorCode::SizeLimit, message)));
     }
-    // Writing the JSON may have run user code, but not ended this frame's turn.
+    // Writing the JSON may have run user code, but not ended this activation's turn.
     isolate.with_host(|host| host.set(field.bytes(), stored))?;
     Ok(isolate.context.own(UNDEFINED))
 }

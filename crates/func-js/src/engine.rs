@@ -1,4 +1,4 @@
-//! The engine: programs, their services' isolates, and the frames that wait.
+//! The engine: programs, their services' isolates, and the activations that wait.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub struct JsEngine {
     /// Indexed by [`Program`]; never shrinks, so that a program's number is never used again.
     programs: RefCell<Vec<Option<Loaded>>>,
     activations: RefCell<HashMap<u32, WaitingActivation, BuildHasherDefault<NumberHasher>>>,
-    /// The number of the last frame that was started, over all isolates.
+    /// The number of the last activation that was started, over all isolates.
     last_serial: Cell<usize>,
     /// Knows which services are switched off.
     watchdog: Arc<Watchdog>,
@@ -52,7 +52,7 @@ struct Slot {
     switch: Arc<Switch>,
     place: Place,
     isolate: RefCell<Option<Box<Isolate>>>,
-    /// Counts the isolates that were here. A frame of an earlier one cannot go on.
+    /// Counts the isolates that were here. An activation of an earlier one cannot go on.
     epoch: Cell<u32>,
 }
 

@@ -79,8 +79,8 @@ impl Isolate {
         Error::new(code, with_place(message, place))
     }
 
-    /// An error of the host. What it refused as misuse or did not find has a place in the code, unless it comes from
-    /// another call, which has told its own.
+    /// An error of the host. If the host refused misuse or did not find something, the error gets its place in the
+    /// code. An error from another call has told its own place.
     fn host_error_of(&self, thrown: Raw, code: ErrorCode) -> Error {
         let message = shortened(self.text_property(thrown, self.atoms.message).unwrap_or_default());
         let is_of_code =

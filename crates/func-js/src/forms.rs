@@ -3,8 +3,8 @@
 //! QuickJS shares the layout of objects that got the same properties in the same order, for as
 //! long as one of them lives. An object that a call reads from its input, or returns, is gone
 //! when the call ends, and mostly the last of its form: its layout is built property by property, entered in
-//! a table and thrown away with every call. So the isolate keeps an object without values of each
-//! form that it met twice in JSON or in a reply, and one of each stage on the way to it.
+//! a table and thrown away with every call. So the isolate keeps an object without values of each form that it met
+//! twice in JSON or in a reply. It also keeps one of each stage on the way to that form.
 //!
 //! The texts of property names are kept too, in the form they are needed in.
 //!

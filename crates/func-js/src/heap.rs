@@ -1,11 +1,10 @@
 //! The memory of one JavaScript runtime: an allocator that counts, refuses, and can give everything
 //! back at once.
 //!
-//! QuickJS asks here for 4 KiB arenas of small objects and for every larger block. Two thresholds
-//! bound it: past the *soft* one the heap is marked over its limit and large blocks are refused;
-//! small ones are still given, up to the *hard* one, so that the interrupt handler (which runs
-//! within a few calls and ends the frame) nearly always comes before any small allocation fails.
-//! That keeps the engine off its rarely walked out-of-memory paths.
+//! QuickJS asks here for 4 KiB arenas of small objects and for every larger block. Two thresholds bound it. Past the
+//! *soft* one the heap is marked over its limit and large blocks are refused. Small blocks are still given, up to the
+//! *hard* one. The interrupt handler runs within a few calls and ends the activation. So it nearly always comes before
+//! any small allocation fails. That keeps the engine off its rarely walked out-of-memory paths.
 //!
 //! All blocks are linked, so dropping the heap frees the runtime whole, without walking its objects:
 //! tearing down a runtime can neither take long nor trip over a value that a failed allocation
@@ -67,8 +66,8 @@ impl Heap {
             js_realloc: Some(heap_realloc),
             js_malloc_usable_size: Some(heap_usable_size),
         };
-        // SAFETY: the functions below keep malloc's contract, and the opaque pointer is this heap,
-        // which its owner (the isolate) keeps in its box for as long as the runtime is used.
+        // SAFETY: the functions below keep malloc's contract. The opaque pointer is this heap. Its owner (the isolate)
+        // keeps it in its box for as long as the runtime is used.
         let runtime = unsafe { qjs::JS_NewRuntime2(&functions, ptr::from_ref(self).cast_mut().cast()) };
         NonNull::new(runtime)
     }

@@ -1,15 +1,14 @@
-//! The host of the turn that runs, and what the turn's frame was started with, reachable from
-//! JavaScript's callbacks for as long as the turn lasts and not a moment longer.
+//! The host of the turn that runs, and what the turn's activation was started with. JavaScript's callbacks reach them
+//! for as long as the turn lasts and not a moment longer.
 //!
 //! QuickJS calls back with a context pointer only, so the `&mut dyn Host` of
 //! [`millrace_func::Engine::start`] must lie where a callback finds it. Its lifetime cannot be
 //! written down there; this module is the one place that pretends it is longer.
 //!
 //! Why that is sound:
-//! * [`HostScope::enter`] borrows the host mutably (and the subject shared) for the lifetime of
-//!   the returned guard, so nobody else can use the host while the pointer is stored, and the
-//!   guard's drop takes the pointers out. The guard is created on the stack of the turn and never
-//!   forgotten.
+//! * [`HostScope::enter`] borrows the host mutably (and the subject shared) for the lifetime of the returned guard. So
+//!   nobody else can use the host while the pointer is stored. The guard's drop takes the pointers out. The guard is
+//!   created on the stack of the turn and never forgotten.
 //! * [`HostScope::with`] takes the pointer *out* while it uses it: a second use inside the first
 //!   finds nothing and reports it, so two mutable references never exist.
 //! * [`HostScope::with_subject`] hands out shared references only, for the time of a closure.
@@ -50,7 +49,7 @@ impl HostScope {
         HostGuard { scope: self, borrow: PhantomData }
     }
 
-    /// Uses what the running frame was started with; `None` outside of a turn.
+    /// Uses what the running activation was started with; `None` outside of a turn.
     pub(crate) fn with_subject<R>(&self, act: impl FnOnce(&Subject<'_>) -> R) -> Option<R> {
         let pointer = self.subject.get()?;
         // SAFETY: as in `with`; the reference is shared and ends with the closure.

@@ -98,16 +98,16 @@ pub(crate) struct Isolate {
     pub(crate) array_class: qjs::JSClassID,
     pub(crate) budget: Budget,
     pub(crate) host: HostScope,
-    /// Which frame runs; its `ctx` carries the same number. 0 between turns.
+    /// Which activation runs; its `ctx` carries the same number. 0 between turns.
     pub(crate) serial: Cell<usize>,
-    /// What the running frame awaits.
+    /// What the running activation awaits.
     pub(crate) operations: RefCell<Vec<Operation>>,
-    /// The steps of the running frame whose code has not ended, in the order they were begun.
+    /// The steps of the running activation whose code has not ended, in the order they were begun.
     pub(crate) steps: RefCell<Vec<RunningStep>>,
-    /// The step whose code runs; `None` while the frame's own does, and between turns.
+    /// The step whose code runs; `None` while the activation's own does, and between turns.
     pub(crate) step: Cell<Option<OperationId>>,
     pub(crate) rejections: Rejections,
-    /// What the running frame has logged.
+    /// What the running activation has logged.
     pub(crate) logged: Cell<Logged>,
     /// Whether a value is written that the host wants as JSON, and not for the app's own use.
     pub(crate) is_printing: Cell<bool>,
@@ -126,7 +126,7 @@ pub(crate) struct Isolate {
     pub(crate) sources: Rc<Sources>,
     panic: Cell<Option<Box<dyn Any + Send>>>,
     scratch: Cell<Vec<u8>>,
-    /// Values kept here and by waiting frames are plain copies without a destructor; dropping the
+    /// Values kept here and by waiting activations are plain copies without a destructor; dropping the
     /// heap frees what they point to.
     pub(crate) heap: Box<Heap>,
 }
@@ -302,7 +302,8 @@ impl Isolate {
         self.budget.look(&self.heap, || self.collect_garbage())
     }
 
-    /// Throws what ends a native loop of a turn that must end. Who catches it gets no further: the next look ends the frame.
+    /// Throws what ends a native loop of a turn that must end. Who catches it gets no further: the next look ends the
+    /// activation.
     #[cold]
     pub(crate) fn throw_broken(&self) -> Thrown {
         self.context.throw_type("a limit of the call is used up")

@@ -2,10 +2,9 @@
 //!
 //! Why the functions here are not `unsafe` although they call C: a [`Context`] and a [`Raw`] value
 //! exist only inside this crate, where one invariant holds for all of them: *a value is used only
-//! with the context it came from, and only while its isolate lives*. An isolate lives through
-//! every turn of it (it is replaced between turns only), and what outlives a turn (the handlers,
-//! the frames that wait) is kept by the isolate itself. [`Value`] owns one reference; [`Raw`] is a
-//! bare copy that owns nothing, unless its place says so.
+//! with the context it came from, and only while its isolate lives*. An isolate lives through every turn of it: it is
+//! replaced between turns only. The isolate itself keeps what outlives a turn: the handlers and the activations that
+//! wait. [`Value`] owns one reference; [`Raw`] is a bare copy that owns nothing, unless its place says so.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::ManuallyDrop;

@@ -1,10 +1,10 @@
-//! JSON text to JavaScript values: serde_json reads, and the values are made as it reads. What it refuses (errors, great
-//! depth, half of a surrogate pair, a number out of range) is left to QuickJS's own parser, which reads the text again
-//! and words the error, if the text is short.
+//! JSON text to JavaScript values: serde_json reads, and the values are made as it reads. serde_json refuses errors,
+//! great depth, half of a surrogate pair and a number out of range. If the text is short, QuickJS's own parser then
+//! reads it again and words the error.
 //!
-//! It looks at the time as it goes: QuickJS finds names and texts by a hash that is the same everywhere, so somebody can
-//! write a text whose names all fall into one chain, and each of them takes as long as there were before. QuickJS's own
-//! parser cannot be interrupted.
+//! It looks at the time as it goes. QuickJS finds names and texts by a hash that is the same everywhere. So somebody
+//! can write a text whose names all fall into one chain. Then the time for a name grows with the number of names before
+//! it. QuickJS's own parser cannot be interrupted.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

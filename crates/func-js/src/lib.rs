@@ -1,8 +1,8 @@
 //! TypeScript and JavaScript functions: [`millrace_func::Engine`] over QuickJS.
 //!
-//! Every service of every app has its own runtime and context on every core, made when the app is
-//! loaded and used for all its calls. A handler that returns a plain value costs one function
-//! call; one that awaits keeps its promise here until the host resumes it.
+//! Every service of every app has its own runtime and context on every core. They are made when the app is loaded, and
+//! used for all its calls. A handler that returns a plain value costs one function call; one that awaits keeps its
+//! promise here until the host resumes it.
 //!
 //! What user code meets:
 //! * Built-in prototypes are frozen before it loads, so no call can change what another one sees
@@ -11,12 +11,12 @@
 //! * No code from strings (`eval`, `Function`), no shared memory, no weak references, no timers.
 //! * `Date.now`, `new Date()`, `Math.random` and `crypto` take time and chance from the invocation,
 //!   so a retry sees the same; a module that loads has neither. Local time is UTC on every machine.
-//! * What runs in a turn depends on the frame's input, on what the host answers and on the order
-//!   of the host's resumes, and on nothing else (but the module's own variables). That is what lets
-//!   a workflow be replayed; see `steps.rs` for how the code of its steps is kept apart.
-//! * A breach of the CPU, stack or memory limit ends the frame and cannot be caught. After a
-//!   memory breach, and when a frame ended by force leaves jobs behind, the service's context is
-//!   made anew for the next call: module state is lost, and frames that waited in it end with
+//! * What runs in a turn depends on the activation's input, on the host's answers and on the order of its resumes.
+//!   Beside these it depends on the module's own variables only. That is what lets a workflow be replayed; see
+//!   `steps.rs` for how the code of its steps is kept apart.
+//! * A breach of the CPU, stack or memory limit ends the activation and cannot be caught. After a
+//!   memory breach, and when an activation ended by force leaves jobs behind, the service's context is
+//!   made anew for the next call: module state is lost, and activations that waited in it end with
 //!   `overloaded` when they are resumed.
 //!
 //! Must not touch the store: all of the world comes through [`millrace_func::Host`]. Must not read

@@ -6,7 +6,7 @@ use millrace_func::LogLevel;
 use crate::isolate::Isolate;
 use crate::js::{Raw, Thrown, UNDEFINED, Value};
 
-/// What a frame has logged so far; of a workflow, in one turn.
+/// What an activation has logged so far; of a workflow, in one turn.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Logged {
     lines: u32,

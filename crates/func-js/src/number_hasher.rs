@@ -1,4 +1,4 @@
-//! A hash for numbers that no stranger chooses: frames, addresses.
+//! A hash for numbers that no stranger chooses: activations, addresses.
 
 use std::hash::Hasher;
 

@@ -1,4 +1,4 @@
-//! What frames await.
+//! What activations await.
 
 use millrace_base::{Error, ErrorCode};
 use millrace_func::OperationId;
@@ -8,7 +8,7 @@ use crate::isolate::Isolate;
 use crate::js::{Raw, Thrown, Value};
 use crate::record_object::RecordAnswer;
 
-/// One operation that a frame awaits. Owns one reference to each function; whoever removes it from
+/// One operation that an activation awaits. Owns one reference to each function; whoever removes it from
 /// its list releases them.
 #[derive(Clone, Copy)]
 pub(crate) struct Operation {
@@ -18,7 +18,7 @@ pub(crate) struct Operation {
     pub(crate) answer: Answer,
     /// The step whose code began it.
     pub(crate) step: Option<OperationId>,
-    /// It only lets time pass, and does nothing: a frame that has returned does not go on for it.
+    /// It only lets time pass, and does nothing: an activation that has returned does not go on for it.
     pub(crate) is_pause: bool,
 }
 
@@ -44,7 +44,7 @@ impl Operation {
 }
 
 impl Isolate {
-    /// Whether the running frame may open one more operation.
+    /// Whether the running activation may open one more operation.
     #[inline]
     pub(crate) fn check_operations(&self) -> Result<(), Thrown> {
         if self.step.get().is_some() {
@@ -74,7 +74,7 @@ impl Isolate {
         Ok(promise)
     }
 
-    /// Whether the frame has started what has not ended.
+    /// Whether the activation has started what has not ended.
     #[inline]
     pub(crate) fn has_unfinished(&self) -> bool {
         self.operations.borrow().iter().any(|operation| !operation.is_pause)

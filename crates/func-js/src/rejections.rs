@@ -25,13 +25,13 @@ pub(crate) struct Rejections {
     /// How many there have been: addresses say nothing about which came first.
     count: Cell<usize>,
     is_watched: Cell<bool>,
-    /// What waiting frames have returned: whoever has called them looks at it. One frame can reject another's, where
-    /// that waits for a promise which they share in module state.
+    /// What waiting activations have returned: whoever has called them looks at it. One activation can reject
+    /// another's, where that waits for a promise which they share in module state.
     returned: RefCell<HashSet<usize, BuildHasherDefault<NumberHasher>>>,
 }
 
 struct Rejection {
-    /// The frame whose turn rejected it.
+    /// The activation whose turn rejected it.
     serial: usize,
     /// Owns one reference.
     promise: Raw,
@@ -45,7 +45,7 @@ impl Rejections {
         self.is_watched.set(is_watched);
     }
 
-    /// A frame waits that has returned `raw`.
+    /// An activation waits that has returned `raw`.
     #[inline]
     pub(crate) fn activation_waits(&self, raw: Raw) {
         if let Some(address) = address(raw) {
@@ -69,7 +69,7 @@ impl Isolate {
         unsafe { qjs::JS_SetHostPromiseRejectionTracker(self.runtime.as_ptr(), Some(track), opaque) };
     }
 
-    /// The first rejection of the frame `serial` that no code has looked at. May run user code.
+    /// The first rejection of the activation `serial` that no code has looked at. May run user code.
     #[inline]
     pub(crate) fn unseen_rejection(&self, serial: usize) -> Option<Error> {
         if self.rejections.unseen.borrow().is_empty() { None } else { self.first_rejection(serial) }
@@ -88,7 +88,7 @@ impl Isolate {
         }
     }
 
-    /// Forgets what the frame `serial` has rejected.
+    /// Forgets what the activation `serial` has rejected.
     #[inline]
     pub(crate) fn forget_rejections(&self, serial: usize) {
         if !self.rejections.unseen.borrow().is_empty() {
@@ -124,7 +124,7 @@ unsafe extern "C" fn track(_: *mut qjs::JSContext, promise: Raw, _reason: Raw, i
         return;
     }
     let serial = isolate.serial.get();
-    // Outside of turns, as while a module loads, there is no frame to fail.
+    // Outside of turns, as while a module loads, there is no activation to fail.
     let is_returned = isolate.rejections.returned.borrow().contains(&address);
     if serial != 0 && isolate.rejections.is_watched.get() && !is_returned {
         let order = isolate.rejections.count.get();

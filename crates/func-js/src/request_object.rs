@@ -27,7 +27,7 @@ const HEADERS: usize = 2;
 const BODY: usize = 3;
 
 impl Isolate {
-    /// The request of the running frame.
+    /// The request of the running activation.
     pub(crate) fn new_request_object(&self) -> Result<Value, Thrown> {
         self.new_tagged_object(self.request_class)
     }

@@ -51,7 +51,7 @@ impl Isolate {
         !self.steps.borrow().is_empty()
     }
 
-    /// From here on the code of `step` runs, or the frame's own.
+    /// From here on the code of `step` runs, or the activation's own.
     pub(crate) fn enter_step(&self, step: Option<OperationId>) {
         if self.step.replace(step) != step {
             self.host.with(|host| host.within_step(step));
@@ -69,7 +69,7 @@ impl Isolate {
         }
     }
 
-    /// 64 random bits, of the step whose code runs or of the frame.
+    /// 64 random bits, of the step whose code runs or of the activation.
     pub(crate) fn random_bits(&self) -> Result<u64, Thrown> {
         let Some(step) = self.step.get() else {
             return self.with_host(|host| Ok(host.random()));
@@ -80,10 +80,10 @@ impl Isolate {
     }
 
     /// Runs the steps' code as far as it goes and reports what has ended. Nothing more is started
-    /// once the frame's own promise is rejected: then the workflow undoes what it has done.
+    /// once the activation's own promise is rejected: then the workflow undoes what it has done.
     ///
     /// # Errors
-    /// What the host refused; the frame ends with it.
+    /// What the host refused; the activation ends with it.
     #[cold]
     pub(crate) fn run_steps(&self, returned: Raw) -> Result<(), Error> {
         loop {

@@ -1,4 +1,4 @@
-//! What a frame was started with, borrowed during its first turn and kept if it waits.
+//! What an activation was started with, borrowed during its first turn and kept if it waits.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use millrace_func::HeaderSource;
 use millrace_func::HttpRequest;
 
-/// What a frame is about.
+/// What an activation is about.
 pub(crate) enum Subject<'a> {
     /// A handler: its entity's key.
     Entity(Cow<'a, [u8]>),

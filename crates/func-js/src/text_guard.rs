@@ -8,8 +8,9 @@ use rquickjs::qjs;
 
 use crate::js::{Context, Kind, Raw, Thrown, Value, kind};
 
-/// Makes the JavaScript function `guardText(quick, long, mostSteps)`. It gives a function that hands a call to `quick` if
-/// `this` and the first argument are texts whose lengths have a product of at most `mostSteps`, and otherwise to `long`.
+/// Makes the JavaScript function `guardText(quick, long, mostSteps)`. That gives a function which hands its call to
+/// `quick` or to `long`. `quick` gets the call if `this` and the first argument are texts, and the product of their
+/// lengths is at most `mostSteps`.
 ///
 /// It does without the isolate, which is not there yet when `glue.js` runs.
 pub(crate) fn function(context: Context) -> Result<Value, Thrown> {

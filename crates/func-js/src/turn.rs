@@ -1,4 +1,4 @@
-//! One turn: from the host's entry into an isolate until its frame ended or waits, and nothing is
+//! One turn: from the host's entry into an isolate until its activation ended or waits, and nothing is
 //! left to run.
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use crate::operations::{Answer, Operation};
 use crate::steps::RunningStep;
 use crate::subject::Subject;
 
-/// What a frame runs.
+/// What an activation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActivationKind {
     Handler,
@@ -25,7 +25,7 @@ pub(crate) enum ActivationKind {
     Route,
 }
 
-/// A frame between its turns. Its values belong to its isolate: they are released with
+/// An activation between its turns. Its values belong to its isolate: they are released with
 /// [`Waiting::release`], or forgotten when the isolate is gone.
 pub(crate) struct Waiting {
     serial: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Waiting {
     logged: Logged,
 }
 
-/// Where a frame stands after a turn.
+/// Where an activation stands after a turn.
 pub(crate) enum TurnEnd {
     Done(Result<Output, Error>),
     Waits(Box<Waiting>),
@@ -66,7 +66,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Waiting {
-    /// Gives up the frame's values.
+    /// Gives up the activation's values.
     pub(crate) fn release(self, isolate: &Isolate) {
         isolate.rejections.activation_goes_on(self.returned);
         isolate.context.free(self.returned);
@@ -95,7 +95,7 @@ impl Isolate {
         self.heap.take_refused();
         self.serial.set(serial);
         self.rejections.watch(activation != ActivationKind::Workflow);
-        // The transaction as a whole has one limit. A host that does not count for it leaves each frame to itself.
+        // The transaction as a whole has one limit. A host that does not count for it leaves each activation to itself.
         let spent_ns = used_ns.max(host.cpu_spent_ns());
         self.budget.begin((self.limits.cpu_ms * 1_000_000).saturating_sub(spent_ns));
         Turn { isolate: self, _host: self.host.enter(host, subject) }
@@ -160,7 +160,7 @@ impl Isolate {
         self.leave(ActivationKind::Route, serial, 0, subject, ended)
     }
 
-    /// A later turn: `operation` of the frame ended with `result`.
+    /// A later turn: `operation` of the activation ended with `result`.
     pub(crate) fn resume_activation(
         &self,
         mut activation: Box<Waiting>,
@@ -235,7 +235,7 @@ impl Isolate {
         called.map(drop)
     }
 
-    /// Runs what is left to run and finds out how the frame stands. `outcome` is what the code
+    /// Runs what is left to run and finds out how the activation stands. `outcome` is what the code
     /// returned: a promise, a value or an exception.
     ///
     /// What the code has started and does not await goes on also when it has returned: half of what
@@ -280,8 +280,8 @@ impl Isolate {
         kind(raw) == Kind::Object && self.context.is_promise(raw)
     }
 
-    /// The frame ends before what it returned does. Should that be rejected one day, in the turn of another frame
-    /// that settles what both wait for, it is no failure of that one.
+    /// The activation ends before what it returned does. Should that be rejected one day, in the turn of another
+    /// activation that settles what both wait for, it is no failure of that one.
     #[cold]
     fn overlook(&self, returned: Raw) {
         if self.budget.breach().is_none()
@@ -301,7 +301,7 @@ impl Isolate {
         }
     }
 
-    /// Why a frame that has not ended cannot wait; `None` when it can.
+    /// Why an activation that has not ended cannot wait; `None` when it can.
     fn waiting_error(&self) -> Option<Error> {
         self.check_memory();
         self.budget.end();
@@ -316,7 +316,7 @@ impl Isolate {
         Some(Error::new(ErrorCode::Stalled, message))
     }
 
-    /// Ends the frame when the heap is over its limit, or was and user code caught it.
+    /// Ends the activation when the heap is over its limit, or was and user code caught it.
     #[inline]
     fn check_memory(&self) {
         if self.heap.take_refused() {
@@ -365,7 +365,7 @@ impl Isolate {
         Error::new(ErrorCode::SizeLimit, message)
     }
 
-    /// Leaves the turn: keeps the frame if it waits, forgets its operations if not.
+    /// Leaves the turn: keeps the activation if it waits, forgets its operations if not.
     #[inline]
     fn leave(
         &self,
@@ -409,7 +409,7 @@ impl Isolate {
     }
 
     /// Whether the last turn left the isolate in a state that no other call should meet: out of
-    /// memory, or with jobs of a frame that was ended by force.
+    /// memory, or with jobs of an activation that was ended by force.
     #[inline]
     pub(crate) fn is_spoiled(&self) -> bool {
         match self.budget.breach() {

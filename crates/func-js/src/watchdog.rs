@@ -1,10 +1,10 @@
 //! The last resort against a handler that no limit ends: somebody outside looks at what each core runs.
 //!
-//! Each engine tells the number of the turn it runs, by one atomic store at its begin and end, and what its transaction
-//! had used before. A [`Watchdog::look`] that meets the same turn again compares how much CPU time the thread has used
-//! since, and adds what was used before. A transaction far past its limit switches off the service whose turn it is, on
-//! all cores: from its next entry on, each call of it is refused until the app is deployed again. Nothing can end the
-//! turn itself.
+//! Each engine tells the number of the turn it runs, by one atomic store at the turn's begin and end. It also tells
+//! what the turn's transaction had used before. A [`Watchdog::look`] that meets the same turn again compares how much
+//! CPU time the thread has used since, and adds what was used before. A transaction far past its limit switches off the
+//! service whose turn it is, on all cores: from its next entry on, each call of it is refused until the app is deployed
+//! again. Nothing can end the turn itself.
 //!
 //! A service is known by its app, its name and a hash of the app's code and limits. So a deployment of
 //! other code begins switched on, and the version before it stays off.

@@ -27,7 +27,7 @@ pub struct App {
     /// How much of it runs on workers at once.
     pub workers: WorkerSettings,
     /// Whether it was deployed before this start of the node. A name that an earlier release took, and this one
-    /// refuses, must not stop the node from starting, nor must one that takes a little longer to load this time.
+    /// refuses, must not stop the node from starting. Nor must an app that takes a little longer to load this time.
     pub is_kept: bool,
 }
 

@@ -54,9 +54,9 @@ impl Cron {
     /// `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly` and `@annually`.
     ///
     /// A field is `*` or a list of values, ranges `a-b`, and steps `*/n` and `a-b/n`. Months and
-    /// weekdays have English names of three letters too. As in crontab(5), a time is due on days
-    /// that match the day of month *or* the day of week when neither of these fields starts with
-    /// `*`, and on days that match both when one does.
+    /// weekdays have English names of three letters too. A time is due as in crontab(5): on days that match the day of
+    /// month *or* the day of week when neither field starts with `*`. When one of them does, it is due on days that
+    /// match both.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the text; also for days that never come.

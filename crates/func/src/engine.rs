@@ -117,9 +117,9 @@ pub trait Engine {
     /// Checks and loads an app's sources. All later calls name them by `program`.
     ///
     /// # Errors
-    /// `app-refused`, naming file, line and column, when a source does not parse, an import does
-    /// not resolve inside the app, a module throws while loading, or an export is malformed. `internal` where the number
-    /// is taken.
+    /// `app-refused`, naming file, line and column, in one of four cases: a source does not parse, an import does not
+    /// resolve inside the app, a module throws while loading, or an export is malformed. `internal` where the number is
+    /// taken.
     fn load(&self, program: Program, app: &App) -> Result<(), Error>;
 
     /// What [`Engine::load`] found in the app.
@@ -152,8 +152,8 @@ pub trait Engine {
     }
 
     /// Closes the services that `program` does not have any more and that go only while they have no entities,
-    /// and says which: no program loaded before it makes entities of theirs from now on, whether it goes on to
-    /// serve for a moment or `program` takes its place.
+    /// and says which. From now on no program loaded before `program` makes entities of these services. That holds
+    /// whether the older program serves for a moment more or `program` takes its place.
     fn close(&self, _program: Program) -> Vec<millrace_base::Name> {
         Vec::new()
     }

@@ -126,15 +126,14 @@ pub trait Host {
     /// Fields in the order of their bytes.
     fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error>;
 
-    /// Keys of entities of a service (an index into the services of the frame's own app) that lie in
-    /// the frame's shard and have a field: in the order of their bytes, those that start with
-    /// `prefix` and come after `after`, at most `limit` and never more than `limits::SCAN_ROWS`.
+    /// Keys of a service's entities that lie in the activation's shard and have a field. `service` is an index into the
+    /// services of the activation's own app. The keys start with `prefix`, come after `after`, and are in the order of
+    /// their bytes. They are at most `limit` and never more than `limits::SCAN_ROWS`.
     ///
-    /// It gives what is committed and what this transaction has written itself, and beside that
-    /// entities that a transaction is about to write whose outcome this shard has yet to hear: what
-    /// such a key names may turn out not to be there, and a call of it waits for the outcome. It locks
-    /// nothing, so an entity made later by somebody else is missed, also by a transaction that goes on.
-    /// Refused in routes and workflows, which have no shard.
+    /// It gives what is committed and what this transaction has written itself. It also gives entities that a
+    /// transaction is about to write whose outcome this shard has yet to hear. What such a key names may turn out not
+    /// to be there, and a call of it waits for the outcome. It locks nothing, so an entity made later by somebody else
+    /// is missed, also by a transaction that goes on. Refused in routes and workflows, which have no shard.
     fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
 
     /// Gives entities that [`Host::keys`] would name to `visit`, in the order of their keys, until it stops: those that
@@ -246,8 +245,8 @@ pub trait Host {
     /// `ctx.sleep`, in workflows. The frame will be resumed with `null`.
     fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error>;
 
-    /// `ctx.wait`, in workflows. The frame will be resumed with the payload of the next signal of
-    /// that name that nobody has taken yet, or with `wait-limit` when none came in time.
+    /// `ctx.wait`, in workflows. The activation will be resumed with the payload of the next signal of that name that
+    /// nobody has taken yet. If none comes in time, it is resumed with `wait-limit`.
     fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error>;
 
     /// `ctx.step`, in workflows: asks whether the step's code has to run.

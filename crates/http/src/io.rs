@@ -191,8 +191,8 @@ impl Io {
         true
     }
 
-    /// Waits until the connection may read on: where its reply waits for the end of the round, until the client has sent
-    /// more (`has_more` says that it has), and then until it has taken all of the reply.
+    /// Waits until the connection may read on. If its reply waits for the end of the round, that is once the client has
+    /// sent more (`has_more` says that it has). Then the client also has to take all of the reply.
     pub(crate) fn poll_departed(&mut self, has_more: bool, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.state.is_departing() {
             if !has_more && let Stream::Plain(stream) = &self.stream {

@@ -25,9 +25,8 @@ pub struct Options {
     pub cors_origins: Vec<String>,
     /// Serve TLS (and only TLS).
     pub tls: Option<TlsFiles>,
-    /// Called on the core's thread some time after connections there gave their buffers back: a
-    /// chance for the allocator to give the memory on to the system, which some allocators only do
-    /// when they are used again or asked to.
+    /// Called on the core's thread some time after connections there gave their buffers back. The allocator can then
+    /// give the memory on to the system. Some allocators do so only when they are used again or asked to.
     pub release_memory: Option<fn()>,
 }
 
@@ -74,9 +73,9 @@ impl Default for Limits {
     }
 }
 
-/// Bounds on time. All but the handshake's and the drain's are checked by a sweep over all
-/// connections, so a connection may live up to a quarter of the smallest of them (and at most a
-/// second) longer; in return no request pays for a timer.
+/// Bounds on time. A sweep over all connections checks all bounds but the handshake's and the drain's. So a connection
+/// may live longer than its bound: by up to a quarter of the smallest of them, and by a second at most. In return no
+/// request pays for a timer.
 #[derive(Clone, Debug)]
 pub struct Timeouts {
     /// From the first byte of a request to the last of its headers.

@@ -1,17 +1,16 @@
 //! Which web pages may use a listener that asks for no keys.
 //!
 //! Without keys, whoever reaches the listener may do everything, and only this machine reaches it.
-//! But browsers on this machine run strangers' pages. Such a page may post to the listener (it does
-//! not get the reply, but the call takes effect), or let a name of its own resolve to 127.0.0.1 and
-//! then read replies as well. A browser gives both away: `Origin` says whose page asks, `Host`
-//! under which name. What a page loads as an image or a script, or leads its reader to, is a GET
-//! without `Origin`; `Sec-Fetch-Site` tells that it comes from elsewhere.
+//! But browsers on this machine run strangers' pages. Such a page may post to the listener: it does not get the reply,
+//! but the call takes effect. Or it may let a name of its own resolve to 127.0.0.1, and then read replies as well. A
+//! browser gives both away: `Origin` says whose page asks, `Host` under which name. What a page loads as an image or a
+//! script, or leads its reader to, is a GET without `Origin`; `Sec-Fetch-Site` tells that it comes from elsewhere.
 //!
-//! Promises: a request is let through only under an IP address, localhost or an allowed name, and
-//! from a page only of such a loopback address or name, or of the listener's own. A page of
-//! elsewhere may lead its reader here, but neither load anything nor lead to what changes
-//! something. Programs other than browsers send none of these headers and are not affected. Must not be the only lock where others
-//! reach the listener: [`crate::check_listener`] asks for keys there.
+//! Promises: a request is let through only under an IP address, localhost or an allowed name. A page's request is let
+//! through only if the page is of a loopback address, of such a name, or of the listener's own. A page of elsewhere may
+//! lead its reader here, but neither load anything nor lead to what changes something. Programs other than browsers
+//! send none of these headers and are not affected. Must not be the only lock where others reach the listener:
+//! [`crate::check_listener`] asks for keys there.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,8 +1,8 @@
 //! Requests that wait for the node: what is left of one, and its reply.
 //!
-//! A request that changes something waits for the disk, and thousands wait together. So whatever it came with is let go
-//! before (its URL, its headers, the map they were noted in), and the reply is made in what the request before it has
-//! just used. Must not hold anything of the request.
+//! A request that changes something waits for the disk, and thousands wait together. So whatever the request came with
+//! is let go before: its URL, its headers, and the map that held them. The reply is made in the memory that the request
+//! before it has just used. Must not hold anything of the request.
 
 use bytes::Bytes;
 use http::Response;

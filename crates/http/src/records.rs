@@ -95,8 +95,8 @@ pub(crate) async fn operate<B: Deployments + Records>(
     session.state.local.records.answer(backend, who, operation, request).await.map(respond)
 }
 
-/// Whether a request comes from a client of the Schema Registry, as far as that decides what it is told and how
-/// it may say who it is.
+/// Whether a request comes from a client of the Schema Registry. Two things depend on it: what the client is told, and
+/// how it may say who it is.
 pub(crate) fn is_registrys(kind: Kind, uri: &Uri, headers: &HeaderMap) -> bool {
     match kind {
         Kind::Records(Operation::Schemas) => millrace_records::is_registry_list(uri.query(), headers),

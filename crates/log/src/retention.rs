@@ -39,8 +39,8 @@ impl Segments {
         trims.into_iter().collect()
     }
 
-    /// Deletes, from the beginning of each stream, the segments that `limit` and `kept_bytes` let go and that a later,
-    /// durable base of each of their shards replaces. As [`Segments::delete_covered`] otherwise.
+    /// Deletes segments from the beginning of each stream. `limit` and `kept_bytes` have to let a segment go, and a
+    /// later, durable base of each of its shards has to replace it. As [`Segments::delete_covered`] otherwise.
     ///
     /// # Errors
     /// What the disk answers; what could not be deleted is tried again by the next call.

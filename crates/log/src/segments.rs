@@ -167,10 +167,10 @@ impl Segments {
         ranges.filter(|range| range.last > checkpoint_lsn(range.shard)).copied().collect()
     }
 
-    /// Deletes, from the beginning of each stream, the segments all of whose entries are at or
-    /// before their shard's checkpoint, or keeps one of them for the stream's writer to reuse.
-    /// The checkpoints must be durable, and `checkpoint_mark` is their count of flushes. Takes as
-    /// long as the disk does; call it from a thread that may wait.
+    /// Deletes, from the beginning of each stream, the segments all of whose entries are at or before their shard's
+    /// checkpoint. It may keep one of them for the stream's writer to reuse. The checkpoints must be durable, and
+    /// `checkpoint_mark` is their count of flushes. Takes as long as the disk does; call it from a thread that may
+    /// wait.
     ///
     /// The manifest forgets the segments first: one that it lists and that is missing was lost.
     ///

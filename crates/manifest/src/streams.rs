@@ -3,8 +3,8 @@
 //! A stream stays on the list until a recovery finds no file of it: what a crash left of a removal is not unknown.
 //!
 //! A segment is listed after it is on disk and before a batch is written to it. It is taken off the
-//! list before it is removed. So a listed segment that is missing was lost, and a segment with
-//! batches that is not listed means that the manifest is older than the log.
+//! list before it is removed. So a listed segment that is missing was lost. A segment with batches that is not listed
+//! means that the manifest is older than the log.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,8 +1,8 @@
 //! The changes of a type as server-sent events.
 //!
-//! Promises: each event's `id` is the cursor behind it, so a client that comes back with the last
-//! `id` it saw misses nothing and gets nothing twice. Nothing is read ahead: the next page is asked
-//! for when the one before has left. Knows no clock: who drives it waits between pages.
+//! Promises: each event's `id` is the cursor behind it. So a client that comes back with the last `id` it saw misses
+//! nothing and gets nothing twice. Nothing is read ahead: the next page is asked for when the one before has left.
+//! Knows no clock: who drives it waits between pages.
 
 use std::borrow::Cow;
 
@@ -49,8 +49,8 @@ impl<B: api::Records> ChangeStream<B> {
         Ok(Self { backend: backend.clone(), who: who.clone(), type_name, cursor, limit: page_items(limit)? })
     }
 
-    /// The first page. Says where the stream begins even if nothing has changed yet, so that a
-    /// client which is cut off before the first event comes back to the same place.
+    /// The first page. Says where the stream begins even if nothing has changed yet. So a client that is cut off before
+    /// the first event comes back to the same place.
     ///
     /// # Errors
     /// Those of reading changes.

@@ -1,7 +1,7 @@
 //! Entity tags: `ETag`, `If-Match`, `If-None-Match`.
 //!
-//! A tag names a record's content, whatever form it is answered in, so a tag got with JSON is good
-//! for a conditional write in Avro.
+//! A tag names a record's content, whatever form it is answered in. So a tag got with JSON is good for a conditional
+//! write in Avro.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use millrace_api::Condition;

@@ -3,7 +3,7 @@
 //! The shard that started such a transaction is its *coordinator*; the others are *participants*.
 //! Only coordinator and participant talk to each other. A participant that calls an entity of a third
 //! shard asks the coordinator to pass the call on. So the coordinator knows every call and every participant.
-//! Here the coordinator is also named `home`, and what runs at a participant a `branch`.
+//! What runs at a participant is a *participation*.
 //!
 //! What the two say to each other while the transaction runs is numbered, per participant and
 //! direction, and taken in that order, once: the transport may delay, double and reorder. What
@@ -30,21 +30,21 @@ pub struct PeerMessage {
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerBody {
-    /// From the home, the n-th to this participant, from 1.
+    /// From the coordinator, the n-th to this participant, from 1.
     ToParticipation(u32, ToParticipation),
-    /// From a participant, its n-th to the home, from 1.
+    /// From a participant, its n-th to the coordinator, from 1.
     ToCoordinator(u32, FromParticipation),
-    /// From the home: it is committed, durably.
+    /// From the coordinator: it is committed, durably.
     Commit,
-    /// From the home: the participant's part is over, and nothing it has yet to apply will be: the
+    /// From the coordinator: the participant's part is over, and nothing it has yet to apply will be: the
     /// transaction is not committed and never will be, or has only read there. The participant
     /// answers [`PeerBody::Ended`] if `is_answered`, once what it has read is durable; if not, a
-    /// branch that had not voted yet says that it has failed, to a home that may still wait.
+    /// participation that had not voted yet says that it has failed, to a coordinator that may still wait.
     Abort {
-        /// Whether the home waits for the answer.
+        /// Whether the coordinator waits for the answer.
         is_answered: bool,
-        /// The opening of the participant's shard that the home has heard. A later one does not know what was read, so it
-        /// does not answer.
+        /// The opening of the participant's shard that the coordinator has heard. A later one does not know what was
+        /// read, so it does not answer.
         heard: Option<u64>,
     },
     /// From a participant: it has no part in the transaction any more, and what it has read or
@@ -54,14 +54,15 @@ pub enum PeerBody {
     Inquire,
     /// From a participant: its part is lost, for this reason.
     Lost(Error),
-    /// From the home: the result kept at `PeerCall::once` is not needed any more.
+    /// From the coordinator: the result kept at `PeerCall::once` is not needed any more.
     Forget(Box<[u8]>),
-    /// From a home that has delegated the decision: commit no more. The participant says [`PeerBody::CommittedAlone`] if it
-    /// has committed. Where shards fail alone it says [`PeerBody::Ended`] if it has not, and never will.
+    /// From a coordinator that has delegated the decision: commit no more. The participant says
+    /// [`PeerBody::CommittedAlone`] if it has committed. Where shards fail alone it says [`PeerBody::Ended`] if it
+    /// has not, and never will.
     Recall,
     /// From a participant, again and again: it has committed alone, durably.
     CommittedAlone,
-    /// From the home: it has heard that the participant has committed alone, or does not wait for that.
+    /// From the coordinator: it has heard that the participant has committed alone, or does not wait for that.
     Heard,
 }
 
@@ -95,7 +96,7 @@ pub struct Begin {
     pub seed: u64,
 }
 
-/// What a home says to a participant.
+/// What a coordinator says to a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToParticipation {
     /// Hold this entity before the transaction starts (again).
@@ -117,23 +118,23 @@ pub enum ToParticipation {
     TakenBack,
     /// The transaction has run: make your part durable, and vote.
     Prepare {
-        /// Which branch is meant: the one whose results the home has used.
+        /// Which participation is meant: the one whose results the coordinator has used.
         participation_id: u64,
         /// Nobody else has anything to write: commit at once, the vote says so.
         is_delegated: bool,
-        /// For how long what the home has read stays as it is, from any moment at which the home was heard. `None`: for
-        /// ever. A participant that cannot commit within that time prepares instead.
+        /// For how long what the coordinator has read stays as it is, from any moment at which the coordinator was
+        /// heard. `None`: for ever. A participant that cannot commit within that time prepares instead.
         hold_ms: Option<u64>,
         /// Nobody writes anything: let go of what was read.
         is_query: bool,
     },
 }
 
-/// What a branch says to the home, and which branch it is. A second copy of the message that began
-/// a branch begins another one if it comes after the first has ended; the life tells them apart.
+/// What a participation says to the coordinator, and which participation it is. A second copy of the message that began
+/// a participation begins another one if it comes after the first has ended; its id tells them apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromParticipation {
-    /// Drawn at random by each branch.
+    /// Drawn at random by each participation.
     pub participation_id: u64,
     /// The opening of the participant's shard.
     pub incarnation: u64,
@@ -141,7 +142,7 @@ pub struct FromParticipation {
     pub message: ToCoordinator,
 }
 
-/// What a participant says to the home.
+/// What a participant says to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToCoordinator {
     /// The entity asked for is held.
@@ -155,9 +156,9 @@ pub enum ToCoordinator {
     /// A call has ended.
     Result(CallNumber, Result<Bytes, Error>),
     /// What this call did, which this participant had asked for, has to be taken back. It goes on
-    /// with nothing before the home has answered [`ToBranch::TakenBack`].
+    /// with nothing before the coordinator has answered [`ToParticipation::TakenBack`].
     TakeBack(CallNumber),
-    /// What the home wanted taken back is.
+    /// What the coordinator wanted taken back is.
     TakenBack,
     /// An older transaction holds this entity: start again when it is free.
     Died {
@@ -174,7 +175,8 @@ pub enum ToCoordinator {
     ReadOnly {
         /// It holds nothing any more, and has no further part in the transaction.
         has_let_go: bool,
-        /// For how long what it has read stays as it is, counted from when the home asked. `None`: until the home ends it.
+        /// For how long what it has read stays as it is, counted from when the coordinator asked. `None`: until the
+        /// coordinator ends it.
         hold_ms: Option<u64>,
     },
     /// It has committed, durably, as it was asked to.

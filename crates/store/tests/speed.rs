@@ -1,5 +1,5 @@
-//! Floors for the bulk paths, set well below what an idle machine does, so that they catch a
-//! lost order of magnitude and not a busy neighbour. The figures are printed.
+//! Floors for the bulk paths, set well below what an idle machine does. So they catch a lost order of magnitude and not
+//! a busy neighbour. The figures are printed.
 //!
 //! A program of its own: tests beside it would take the time that it measures.
 

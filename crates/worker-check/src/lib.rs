@@ -1,8 +1,12 @@
 //! Does a worker keep the worker protocol? A list of cases against one that runs, and that serves the check handlers of
 //! `docs/internals/worker-protocol.md`.
 //!
-//! Read in this order: `transport` (requests), `bench` (signed requests, and what the worker says of itself), `scene` (one
-//! handler, from START to its end, as a server drives it), `cases`.
+//! Read in this order:
+//!
+//! 1. `transport`: requests.
+//! 2. `bench`: signed requests, and what the worker says of itself.
+//! 3. `scene`: one handler, from START to its end, as a server drives it.
+//! 4. `cases`.
 //!
 //! Promises: a run ends, whatever the worker answers: each request has a time limit, each reply a size limit, and each
 //! scene a number of turns. A worker's frames are read by the decoder that the server has. Must not know shards.

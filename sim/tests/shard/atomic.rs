@@ -104,7 +104,7 @@ fn a_call_nobody_awaits_is_part_of_the_transaction() {
 #[test]
 fn a_late_result_never_reaches_a_later_user_of_the_activation_number() {
     let mut rig = Rig::new(1);
-    // The callee ends with a hash under way; the next callee gets its frame number and waits too.
+    // The callee ends with a hash under way; the next callee gets its activation number and waits too.
     let leaves_work = run("note", "b", s().start_hash());
     let waits = run("note", "c", s().hash().hash().set("n", 1));
     let token = rig.run("account", "a", s().call(leaves_work).call(waits).returns("ok"));

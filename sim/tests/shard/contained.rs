@@ -71,12 +71,12 @@ fn calls_nobody_awaits_do_not_evade_the_depth() {
 
 #[test]
 fn one_transaction_makes_a_bounded_number_of_calls() {
-    // Each level calls the next eleven times: some 16,000 frames, were there no bound.
+    // Each level calls the next eleven times: some 16,000 activations, were there no bound.
     let tree = (0..4).fold(s(), |script, _| s().settle((0..11).map(|_| read("note", "b", script.clone()))));
     let mut rig = Rig::new(1);
     let token = rig.run("note", "a", tree);
     rig.run_to_rest();
-    // A frame that cannot make its calls fails, and its callers were told to bear that.
+    // An activation that cannot make its calls fails, and its callers were told to bear that.
     assert!(rig.reply(token).is_some());
     assert!(rig.core.engine.turns() < 21_000, "{}", rig.core.engine.turns());
     rig.assert_at_rest();

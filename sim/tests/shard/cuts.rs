@@ -6,7 +6,7 @@
 //! orders, rooms and seats taken; a review in each of three places or in none; nothing held; what it came
 //! after is there; and the same key is answered as the first time, a refusal too, also when its reason has
 //! gone meanwhile. All of it with each shard writing a log of its own, with all of them writing one, and with both
-//! kinds beside each other; and with the messages of the life before coming once more after the restart.
+//! kinds beside each other; and with the messages of the opening before coming once more after the restart.
 
 mod alone;
 
@@ -225,7 +225,7 @@ fn audit_media(rig: &mut Rig, [user, ..]: &Keys) -> Vec<i64> {
 enum Way {
     Call,
     Route,
-    /// Nothing of it is kept; its home may leave the decision to the other shard.
+    /// Nothing of it is kept; its coordinator may leave the decision to the other shard.
     WithoutKey,
 }
 
@@ -320,9 +320,9 @@ enum Fault {
 enum Restart {
     /// The shards come to rest, and then the same is asked for again.
     Quiet,
-    /// As above, and all that was said in the life before is said once more as soon as they run.
+    /// As above, and all that was said in the opening before is said once more as soon as they run.
     Echoes,
-    /// The same is asked for again at once, and what was said in the life before comes in between.
+    /// The same is asked for again at once, and what was said in the opening before comes in between.
     EchoesMeetRetry,
 }
 
@@ -349,7 +349,7 @@ struct Cut {
     is_done_later: bool,
     /// It left a log with some of its tail, and without some.
     is_amid_tail: bool,
-    /// Messages of the life before that came after it.
+    /// Messages of the opening before that came after it.
     echoes: usize,
 }
 

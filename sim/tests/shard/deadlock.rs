@@ -1,5 +1,5 @@
-//! Transactions that want the same entities of several shards in any order all come to their end,
-//! without any of them waiting until its time is up, and start again a bounded number of times.
+//! Transactions that want the same entities of several shards in any order all come to their end. None of them waits
+//! until its time is up. They start again a bounded number of times.
 
 use millrace_sim::random::Rng;
 

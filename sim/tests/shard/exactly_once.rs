@@ -293,7 +293,7 @@ fn invocation_results_expire_and_are_collected() {
     rig.assert_at_rest();
 }
 
-/// 600 keyed calls whose outcomes are in the checkpoint and not in memory, by `forget`.
+/// 600 keyed calls whose invocation results are in the checkpoint and not in memory, by `forget`.
 fn invocation_results_only_on_disk(forget: impl Fn(&mut Rig)) {
     let mut rig = Rig::new(1);
     for number in 0..600 {

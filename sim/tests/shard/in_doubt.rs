@@ -119,7 +119,7 @@ fn messages_out_of_order_over_a_tick_only_delay() {
 
 #[test]
 fn a_commit_never_outlives_what_it_has_read_in_another_shard() {
-    // The home has only read, so it leaves the commit to the other shard. What it read is lost.
+    // The coordinator has only read, so it leaves the commit to the other shard. What it read is lost.
     let mut rig = Rig::new(2);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
     rig.run("note", &here, s().set("n", 5));
@@ -159,8 +159,8 @@ fn what_an_abort_left_behind_on_a_full_disk_does_not_keep_the_shard_from_startin
 
 #[test]
 fn a_query_after_a_write_never_sees_what_came_before_its_readers() {
-    // 1 reads `x`, then changes `y` in its home. 2 changes `x` and is answered. A query begun
-    // after that must see `y` as 1 leaves it: 1 came before 2.
+    // 1 reads `x`, then changes `y` in its coordinator. 2 changes `x` and is answered. A query begun after that must
+    // see `y` as 1 leaves it: 1 came before 2.
     let mut rig = Rig::new(2);
     let (y, x) = (rig.key_in(0, "y"), rig.key_in(1, "x"));
     let first = rig.run("note", &y, s().call(read("note", &x, s().get("n"))).add("n", 1));
@@ -359,7 +359,7 @@ fn reads_wait_for_what_may_have_been_committed(logs: [u16; 2]) {
 
 #[test]
 fn a_participation_that_was_begun_twice_speaks_with_one_voice() {
-    // The first branch dies for an older one; before that is heard, a second copy begins another.
+    // The first participation dies for an older one; before that is heard, a second copy begins another.
     let mut rig = Rig::new(2);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
     let other = rig.key_in(1, "c");
@@ -384,9 +384,9 @@ fn a_participation_that_was_begun_twice_speaks_with_one_voice() {
     rig.assert_at_rest();
 }
 
-/// `here` calls `other` and `there` in the second shard, whose branch takes both calls and ends.
-/// Before anything of that is heard, a second copy of the first call begins another branch, which
-/// speaks first and never hears of the second call.
+/// `here` calls `other` and `there` in the second shard, whose participation takes both calls and ends. Before anything
+/// of that is heard, a second copy of the first call begins another participation. That one speaks first and never
+/// hears of the second call.
 fn begun_again_without_its_second_call(rig: &mut Rig, there: Script) -> Token {
     let keys = [rig.key_in(1, "c"), rig.key_in(1, "b")];
     let here = rig.key_in(0, "a");

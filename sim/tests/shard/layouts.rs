@@ -26,7 +26,7 @@ pub enum Order {
     /// The newest one, and the last log.
     NewestMessages,
     Disks,
-    /// Messages, and after every few steps a tick: whoever waits for a home asks it.
+    /// Messages, and after every few steps a tick: whoever waits for a coordinator asks it.
     MessagesAndTicks,
 }
 

@@ -1,5 +1,6 @@
-//! What was said in one run of a transaction, or in one life of its home, means nothing in another: a run is
-//! named by its home, by the life of that, drawn at random, and by a number, which begins anew with each life.
+//! What was said in one run of a transaction, or in one opening of its coordinator, means nothing in another. A run is
+//! named by its coordinator, by that opening's incarnation, which is drawn at random, and by a number. The number
+//! begins anew with each opening.
 
 use millrace_shard::{FromParticipation, PeerBody, PeerMessage, ToCoordinator, ToParticipation, Token};
 
@@ -19,8 +20,8 @@ fn begin(rig: &mut Rig) -> Token {
     rig.run("note", &here, add().call(run("note", &there, add())))
 }
 
-/// A run that comes as far as `until` says of a message that its home sends, and whose time is up then. Gives
-/// the home's abort; it has been heard.
+/// A run that comes as far as `until` says of a message that its coordinator sends, and whose time is up then. Gives
+/// the coordinator's abort; it has been heard.
 fn give_up(rig: &mut Rig, until: impl Fn(&PeerMessage) -> bool) -> PeerMessage {
     let token = begin(rig);
     while !rig.peers.iter().any(|(to, message)| *to == ShardId(1) && until(message)) {
@@ -96,7 +97,7 @@ fn an_abort_of_an_earlier_run_that_comes_again_does_not_end_a_later_one() {
 
 #[test]
 fn a_part_that_outlives_its_coordinator_is_not_taken_for_one_of_the_coordinators_next_participation_id() {
-    // The row of the first life's run is there still when the second life's first run comes.
+    // The row of the first opening's run is there still when the second opening's first run comes.
     let mut rig = Rig::new(2);
     let [here, there] = keys(&rig);
     begin(&mut rig);
@@ -131,7 +132,7 @@ fn what_a_second_participation_of_a_run_says_is_not_taken_for_what_the_first_has
     let token = rig.run("note", &here, add().call(run("note", &there, add().all(all))));
     let is_from = |shard: u16| move |message: &PeerMessage| message.from == ShardId(shard);
 
-    // The first branch passes a call on, and dies of what the older one holds: its second message.
+    // The first participation passes a call on, and dies of what the older one holds: its second message.
     let call = carry(&mut rig, is_from(0));
     carry(&mut rig, is_from(1));
     let died = rig.peers.remove(0).expect("its last word").1;
@@ -140,7 +141,7 @@ fn what_a_second_participation_of_a_run_says_is_not_taken_for_what_the_first_has
         "{died:?}"
     );
 
-    // That ends. A second copy begins a second branch, whose second message is there first.
+    // That ends. A second copy begins a second participation, whose second message is there first.
     rig.peer(ShardId(2), away);
     while rig.reply(older).is_none() {
         let is_of_it = |message: &PeerMessage| message.transaction.coordinator == ShardId(1);

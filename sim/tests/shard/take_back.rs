@@ -1,6 +1,5 @@
-//! A failing callee that its caller catches takes back its own effects and those of everything it
-//! started, in every shard and before its caller goes on; what nobody awaits still belongs to the
-//! transaction.
+//! A failing callee that its caller catches takes back its own effects and those of everything it started. It does so
+//! in every shard, and before its caller goes on. What nobody awaits still belongs to the transaction.
 
 use std::collections::BTreeMap;
 
@@ -107,8 +106,8 @@ fn a_transaction_that_has_failed_answers_its_error_at_once_whatever_its_particip
 }
 
 /// A step of a random script. Whether it succeeds does not depend on any state, what runs side by
-/// side writes different fields, and all it does is to add: so its outcome does not depend on the
-/// order in which things happen.
+/// side writes different fields, and all it does is to add: so what it leaves does not depend on the order in which
+/// things happen.
 #[derive(Clone, Debug)]
 enum Step {
     Add(u8, i64),
@@ -275,7 +274,7 @@ fn does_what_the_model_says(calls: &[(u8, Vec<Step>)], is_concurrent: bool, seed
         }
     }
     random_rest(&mut rig, &mut rng);
-    // A second copy of a message may hold an entity until its home is asked.
+    // A second copy of a message may hold an entity until its coordinator is asked.
     for _ in 0..20 {
         rig.tick(1);
         random_rest(&mut rig, &mut rng);

@@ -1,8 +1,8 @@
-//! The tables of states in `docs/internals/transactions.md`, as the shard really behaves: each state of a
-//! participant and of a home, and in each whatever can be heard there.
+//! The tables of states in `docs/internals/transactions.md`, as the shard really behaves: each state of a participant
+//! and of a coordinator, and in each whatever can be heard there.
 //!
-//! A message that is added does not compile before it has a word in [`messages`], and is missed by a
-//! test before it has a row in a table.
+//! A message that is added does not compile before it has a word in [`messages`]. A test fails before it has a row in a
+//! table.
 
 mod coordinator;
 mod participant;

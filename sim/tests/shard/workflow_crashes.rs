@@ -80,7 +80,7 @@ struct Crash {
     at: usize,
     /// So many entries of each log's tail are there afterwards.
     kept: Vec<usize>,
-    /// What was said before comes once more, while the next life goes on.
+    /// What was said before comes once more, while the next opening goes on.
     has_echoes: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Dependencies point one way only.
 //!
-//! The table is the whole truth: a crate may depend on the workspace crates named beside it and
-//! on no others, and each of those stands above it in the table, so no cycle can be written down.
+//! The table is the whole truth. A crate may depend on the workspace crates named beside it and on no others. Each of
+//! those stands above it in the table, so no cycle can be written down.
 
 use super::Finding;
 use super::graph::{Crate, Graph};

@@ -6,21 +6,30 @@
 
 use std::ops::Range;
 
-/// The text with every comment and every string's or character's content replaced by spaces.
-/// Bytes keep their place and lines their number; quotes stay.
-pub fn code_of(text: &str) -> String {
-    let mut scanner = Scanner { bytes: text.as_bytes(), at: 0, out: text.as_bytes().to_vec() };
+/// A Rust file, taken apart.
+pub struct Source {
+    /// The text with every comment and every string's or character's content replaced by spaces.
+    /// Bytes keep their place and lines their number; quotes stay.
+    pub code: String,
+    /// Where its comments are, in order.
+    pub comments: Vec<Range<usize>>,
+}
+
+/// Takes a text apart.
+pub fn source_of(text: &str) -> Source {
+    let mut scanner = Scanner { bytes: text.as_bytes(), at: 0, out: text.as_bytes().to_vec(), comments: Vec::new() };
     while scanner.at < scanner.bytes.len() {
         scanner.token();
     }
     // Only whole multi-byte characters are blanked, so this is still UTF-8.
-    String::from_utf8_lossy(&scanner.out).into_owned()
+    Source { code: String::from_utf8_lossy(&scanner.out).into_owned(), comments: scanner.comments }
 }
 
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     out: Vec<u8>,
+    comments: Vec<Range<usize>>,
 }
 
 impl<'a> Scanner<'a> {
@@ -32,7 +41,7 @@ impl<'a> Scanner<'a> {
         let rest = self.rest();
         if rest.starts_with(b"//") {
             let end = self.at + rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
-            self.blank_to(end);
+            self.comment_to(end);
         } else if rest.starts_with(b"/*") {
             self.block_comment();
         } else if rest[0] == b'"' {
@@ -44,6 +53,11 @@ impl<'a> Scanner<'a> {
         } else {
             self.at += 1;
         }
+    }
+
+    fn comment_to(&mut self, end: usize) {
+        self.comments.push(self.at..end);
+        self.blank_to(end);
     }
 
     fn blank_to(&mut self, end: usize) {
@@ -74,7 +88,7 @@ impl<'a> Scanner<'a> {
                 end += 1;
             }
         }
-        self.blank_to(end);
+        self.comment_to(end);
     }
 
     /// From an opening `"` past the closing one, over escapes.
@@ -163,7 +177,7 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// The functions of code that came from [`code_of`].
+/// The functions of a source's code.
 pub fn functions(code: &str) -> Vec<Function> {
     let mut found = Vec::new();
     for offset in find_all(code, "fn") {
@@ -215,7 +229,7 @@ fn closing_brace(bytes: &[u8], open: usize) -> usize {
     bytes.len()
 }
 
-/// Code from [`code_of`] with every `#[cfg(test)]` item blanked out, and the names of the modules
+/// A source's code with every `#[cfg(test)]` item blanked out, and the names of the modules
 /// that such items declare in other files.
 pub fn without_tests(code: &str) -> (String, Vec<String>) {
     let mut out = code.as_bytes().to_vec();
@@ -246,6 +260,18 @@ pub fn without_tests(code: &str) -> (String, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn code_of(text: &str) -> String {
+        source_of(text).code
+    }
+
+    #[test]
+    fn comments_are_found_and_what_looks_like_one_in_a_string_is_not() {
+        let text = "a(); // b\n/* c /* d */\n */ e(\"// f\", r#\"/* \"#, '/'); /// g";
+        let found: Vec<_> = source_of(text).comments.into_iter().map(|comment| &text[comment]).collect();
+        assert_eq!(found, ["// b", "/* c /* d */\n */", "/// g"]);
+        assert_eq!(source_of("/* open").comments.first(), Some(&(0..7)));
+    }
 
     #[test]
     fn comments_strings_and_characters_are_blanked_and_lines_kept() {

@@ -1,21 +1,32 @@
-//! Prose is short: a sentence in Markdown has at most 25 words. Tables, headings, code and HTML are not prose.
+//! Prose is short: a sentence in Markdown or in a comment of Rust has at most 25 words, and a code span is one of them.
+//! Tables, headings, code and HTML are not prose.
 
 use super::Finding;
 use super::exceptions::PAGES_WITH_LONG_SENTENCES;
-use super::tree::Tree;
+use super::tree::{Tree, is_generated};
 
 const WORDS: usize = 25;
 
+/// Where comments are looked at.
+const SOURCES: [&str; 6] = ["bench/", "crates/", "history/", "sim/", "tests/", "xtask/"];
+
 /// Sentences that are too long, and a warning for each excepted page that has none.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    check_except(tree, PAGES_WITH_LONG_SENTENCES)
+    let mut findings = check_except(tree, PAGES_WITH_LONG_SENTENCES);
+    for (path, text) in tree.rust() {
+        if SOURCES.iter().any(|folder| path.starts_with(folder)) && !is_generated(text) {
+            let long = comments(tree, path, text).into_iter().flat_map(|comment| long_sentences(&comment));
+            findings.extend(long.map(|(line, message)| Finding::new(path, line, message)));
+        }
+    }
+    findings
 }
 
 fn check_except(tree: &Tree, exceptions: &[&str]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
         let is_excepted = exceptions.contains(&path);
-        let long = long_sentences(text);
+        let long = long_sentences(&(1..).zip(text.lines()).collect::<Vec<_>>());
         if is_excepted && long.is_empty() {
             let message = "this page has no long sentence: take it out of xtask/src/tidy/exceptions.rs";
             findings.push(Finding::warning(path, 1, message));
@@ -29,10 +40,37 @@ fn check_except(tree: &Tree, exceptions: &[&str]) -> Vec<Finding> {
     findings
 }
 
+/// A line's number, from 1, and its text.
+type Line<'a> = (usize, &'a str);
+
+/// A file's comments without their marks. Comments of one kind on lines that follow each other are one comment.
+fn comments<'a>(tree: &'a Tree, path: &str, text: &str) -> Vec<Vec<Line<'a>>> {
+    let mut comments: Vec<Vec<Line<'a>>> = Vec::new();
+    // The kind of the comment before, and the line where it would go on.
+    let mut open = ("", 0);
+    let (mut line, mut counted) = (1, 0);
+    for (offset, comment) in tree.comments(path) {
+        line += text[counted..offset].matches('\n').count();
+        counted = offset;
+        let own_line = text[..offset].rsplit('\n').next().is_some_and(|before| before.trim().is_empty());
+        let mark = ["///", "//!", "//"].into_iter().find(|mark| comment.starts_with(mark)).unwrap_or_default();
+        // Each line of a block comment may have a mark of its own.
+        let in_block: &[char] = if mark.is_empty() { &['/', '*', '!', ' '] } else { &[] };
+        let lines = comment[mark.len()..].split('\n').map(|text| text.trim_start_matches(in_block));
+        if own_line && !mark.is_empty() && open == (mark, line) {
+            comments.last_mut().expect("it is open").extend((line..).zip(lines));
+        } else {
+            comments.push((line..).zip(lines).collect());
+        }
+        open = if own_line { (mark, line + 1) } else { ("", 0) };
+    }
+    comments
+}
+
 /// Line and message of each sentence that is too long.
-fn long_sentences(text: &str) -> Vec<(usize, String)> {
+fn long_sentences(lines: &[Line<'_>]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for block in blocks(text) {
+    for block in blocks(lines) {
         let mut sentence: Vec<(usize, &str)> = Vec::new();
         for (index, (line, word)) in block.iter().enumerate() {
             sentence.push((*line, word));
@@ -52,11 +90,11 @@ fn long_sentences(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The words of each paragraph and list item, with their lines from 1.
-fn blocks(text: &str) -> Vec<Vec<(usize, String)>> {
+/// The words of each paragraph and list item, with their lines.
+fn blocks(lines: &[Line<'_>]) -> Vec<Vec<(usize, String)>> {
     let (mut blocks, mut block) = (Vec::new(), Vec::new());
     let (mut is_code, mut is_comment) = (false, false);
-    for (index, line) in text.lines().enumerate() {
+    for (number, line) in lines {
         let line = line.trim();
         let is_fence = line.starts_with("```") || line.starts_with("~~~");
         is_code ^= is_fence;
@@ -64,14 +102,33 @@ fn blocks(text: &str) -> Vec<Vec<(usize, String)>> {
         let is_prose = !is_fence && !is_code && !is_comment && !line.is_empty() && !line.starts_with(['|', '#', '<']);
         is_comment &= !line.contains("-->");
         if !is_prose || is_item(line) {
-            blocks.push(std::mem::take(&mut block));
+            blocks.push(with_whole_spans(std::mem::take(&mut block)));
         }
         if is_prose {
-            block.extend(without_targets(line).split_whitespace().map(|word| (index + 1, word.to_owned())));
+            block.extend(without_targets(line).split_whitespace().map(|word| (*number, word.to_owned())));
         }
     }
-    blocks.push(block);
+    blocks.push(with_whole_spans(block));
     blocks
+}
+
+/// Words of which each code span is one, also where it goes on in the next line.
+fn with_whole_spans(words: Vec<(usize, String)>) -> Vec<(usize, String)> {
+    let opens_or_closes = |word: &str| word.matches('`').count() % 2 == 1;
+    let mut left = words.iter().filter(|(_, word)| opens_or_closes(word)).count();
+    let mut whole: Vec<(usize, String)> = Vec::with_capacity(words.len());
+    let mut is_open = false;
+    for (line, word) in words {
+        let turns = opens_or_closes(&word);
+        left -= usize::from(turns);
+        match whole.last_mut().filter(|_| is_open) {
+            Some((_, span)) => *span = format!("{span} {word}"),
+            None => whole.push((line, word)),
+        }
+        // A mark without its like opens nothing.
+        is_open = if turns { !is_open && left > 0 } else { is_open };
+    }
+    whole
 }
 
 /// Whether a line begins an item of a list.
@@ -100,7 +157,11 @@ mod tests {
     }
 
     fn lines_of(text: &str) -> Vec<usize> {
-        check_except(&Tree::of(&[("docs/a.md", text)]), &[]).iter().map(|finding| finding.line).collect()
+        lines_in("docs/a.md", text)
+    }
+
+    fn lines_in(path: &str, text: &str) -> Vec<usize> {
+        check(&Tree::of(&[(path, text)])).iter().map(|finding| finding.line).collect()
     }
 
     #[test]
@@ -134,7 +195,51 @@ mod tests {
     }
 
     #[test]
-    fn only_markdown_is_looked_at_and_exceptions_that_need_none_are_told() {
+    fn a_code_span_is_one_word_over_lines_too() {
+        assert_eq!(lines_of(&format!("`{}\n{}` {}", words(20), words(20), words(24))), [0; 0]);
+        assert_eq!(lines_of(&format!("`{}` {}", words(20), words(25))), [1]);
+        assert_eq!(lines_of(&format!("A lone ` and {}", words(25))), [1]);
+    }
+
+    #[test]
+    fn comments_of_every_kind_are_joined_over_lines() {
+        for mark in ["//", "///", "//!", "    //"] {
+            let text = format!("fn f() {{}}\n{mark} Short. {}\n{mark} {}\nfn g() {{}}", words(13), words(13));
+            assert_eq!(lines_in("crates/a/src/lib.rs", &text), [2], "{mark}");
+        }
+        assert_eq!(lines_in("sim/src/a.rs", &format!("f(); // {}", words(26))), [1]);
+        assert_eq!(lines_in("sim/src/a.rs", &format!("\n/* {}\n * {} */", words(13), words(14))), [2]);
+        assert_eq!(lines_in("sim/src/a.rs", &format!("f(); // {}\n// {}", words(13), words(14))), [0; 0]);
+    }
+
+    #[test]
+    fn a_sentence_in_a_comment_ends_with_its_comment_block_or_item() {
+        for between in ["\n", "\n\n// ", "\nf();\n// ", "\n//\n// ", "\n// - ", "\n//  * ", "\n// 2. ", "\n// # "] {
+            let text = format!("// {}{between}{}", words(20), words(20));
+            let text = if between == "\n" { text.replacen("// ", "/// ", 1).replace('\n', "\n// ") } else { text };
+            assert_eq!(lines_in("bench/src/a.rs", &text), [0; 0], "{between:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_prose_in_a_comment_is_not_counted() {
+        let long = words(40);
+        for text in [
+            format!("/// ```\n/// {long}\n/// ```"),
+            format!("//! | {long} |"),
+            format!("f(\"// {long}\");"),
+            format!("// @generated\n// {long}"),
+        ] {
+            assert_eq!(lines_in("crates/a/src/lib.rs", &text), [0; 0], "{text}");
+        }
+        // A fence that nobody closes ends with its comment.
+        assert_eq!(lines_in("crates/a/src/lib.rs", &format!("// ```\nf();\n// {long}")), [3]);
+        assert_eq!(lines_in("fuzz/a.rs", &format!("// {long}")), [0; 0]);
+        assert_eq!(lines_in("crates/a/src/a.ts", &format!("// {long}")), [0; 0]);
+    }
+
+    #[test]
+    fn only_markdown_is_a_page_and_exceptions_that_need_none_are_told() {
         let long = words(40);
         let tree = Tree::of(&[("a.md", &long), ("b.md", "Short."), ("c.rs", &long), ("d.md", &long)]);
         let findings = check_except(&tree, &["a.md", "b.md", "gone.md"]);

@@ -8,18 +8,18 @@ use std::process::Command;
 /// The folder of copies of other projects' code.
 const VENDORED: &str = "vendor/";
 
-use super::rust_source::code_of;
+use super::rust_source::{Source, source_of};
 
 /// A text file.
 struct File {
     text: String,
-    /// Its code without comments and strings, made when first asked for.
-    code: OnceCell<String>,
+    /// Its code and its comments, made when first asked for.
+    source: OnceCell<Source>,
 }
 
 impl From<String> for File {
     fn from(text: String) -> Self {
-        Self { text, code: OnceCell::new() }
+        Self { text, source: OnceCell::new() }
     }
 }
 
@@ -73,9 +73,19 @@ impl Tree {
         self.files.get(path).map(|file| file.text.as_str())
     }
 
-    /// What [`code_of`] makes of a file; empty where there is none.
+    fn source(&self, path: &str) -> Option<(&str, &Source)> {
+        self.files.get(path).map(|file| (file.text.as_str(), file.source.get_or_init(|| source_of(&file.text))))
+    }
+
+    /// A file's code without comments and strings; empty where there is no file.
     pub fn code(&self, path: &str) -> &str {
-        self.files.get(path).map_or("", |file| file.code.get_or_init(|| code_of(&file.text)))
+        self.source(path).map_or("", |(_, source)| &source.code)
+    }
+
+    /// A file's comments in order: where each begins, and its text.
+    pub fn comments(&self, path: &str) -> impl Iterator<Item = (usize, &str)> {
+        let found = self.source(path).into_iter();
+        found.flat_map(|(text, source)| source.comments.iter().map(|at| (at.start, &text[at.clone()])))
     }
 
     /// Path and text of every text file, by path.

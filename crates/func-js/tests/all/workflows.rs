@@ -601,7 +601,7 @@ fn a_host_may_end_a_step_itself() {
         matches!(&step, Step::Done(Ok(millrace_func::Output::Value(value))) if &value[..] == b"\"cancelled\""),
         "{step:?}"
     );
-    // A host that refuses a step's end ends the frame with its error.
+    // A host that refuses a step's end ends the activation with its error.
     let mut host = Cancelling(0);
     assert!(matches!(world.engine.start(ActivationId(8), start(), &mut host), Step::Waiting));
     assert!(matches!(world.engine.resume(ActivationId(8), OperationId(1), Ok(Bytes::new()), &mut host), Step::Waiting));

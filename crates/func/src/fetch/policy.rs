@@ -170,9 +170,9 @@ impl TryFrom<String> for FetchRule {
     }
 }
 
-/// Whether every server reads the path as leading where it seems to: decoded as often as it can be,
-/// with backslashes for slashes, and with what follows a `;` cut off, no part of it is `.` or `..`,
-/// and it is text without control characters.
+/// Whether every server reads the path as leading where it seems to. For that it is decoded as often as it can be,
+/// backslashes count as slashes, and what follows a `;` is cut off. Then no part may be `.` or `..`, and the path must
+/// be text without control characters.
 fn is_plain(path: &str) -> bool {
     let mut bytes = path.as_bytes().to_vec();
     for _ in 0..=ENCODINGS {

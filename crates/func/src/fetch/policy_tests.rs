@@ -220,8 +220,8 @@ fn a_wrong_line_is_refused_and_quoted() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8192))]
 
-    /// Whatever the URL looks like, what is allowed leads to the allowed server and path, as far
-    /// as anybody can tell from the text that is sent.
+    /// Whatever an allowed URL looks like, it leads to the allowed server and path. That holds as far as anybody can
+    /// tell from the text that is sent.
     #[test]
     fn what_is_allowed_leads_where_the_line_says(url in tricky_url()) {
         if policy(&["https://allowed.example/users"]).allows(&url).is_ok() {

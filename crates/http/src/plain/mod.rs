@@ -1,8 +1,8 @@
 //! HTTP/1.1 as nearly everybody speaks it: *plain* requests (see [`head`]) are read and answered here.
 //!
-//! All connections of the core are read into one buffer, a request is copied out of it once, and its reply leaves through
-//! another, with those of its round (see [`departures`]). So what a request touches is memory that the one before it has
-//! just used.
+//! All connections of the core are read into one buffer. A request is copied out of it once. Its reply leaves through
+//! another buffer, with those of its round (see [`reply_batch`]). So what a request touches is memory that the one
+//! before it has just used.
 //!
 //! Promises: a request that is not plain goes to hyper, with every byte of it; so does the connection, until it has
 //! been idle for a while. Nothing but a plain request's own bytes decides where it ends. Of a client that is slow or sends

@@ -1,13 +1,14 @@
 //! Replies that leave together.
 //!
-//! A small reply is not sent in the visit that made it, but at the end of the round, with those of the other connections
-//! that were visited. Running requests and sending replies are much code each, more than fits the core's first cache, so
-//! changing between them once a round is cheaper than once a request; and a client with many connections is woken once.
+//! A small reply is not sent in the visit that made it. It is sent at the end of the round, with those of the other
+//! connections that were visited. Running requests and sending replies are much code each, more than fits the core's
+//! first cache. So changing between them once a round is cheaper than once a request. And a client with many
+//! connections is woken once.
 //!
 //! Promises: none waits for longer than the round, and when the first of them is [`WAIT_NS`] old, no further request is begun
-//! before they have left. A connection has one at most, and reads nothing more before it has left; what the client does not
-//! take at once is *owed* to it, and sent by its connection. So nothing is held of a client that does not read but one
-//! small reply. Must not hold what is large, or a connection's last reply: those are sent where they were made.
+//! before they have left. A connection has one at most, and reads nothing more before it has left; what the client does
+//! not take at once stays *unsent*, and its connection sends it. So nothing is held of a client that does not read but
+//! one small reply. Must not hold what is large, or a connection's last reply: those are sent where they were made.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
@@ -45,7 +46,7 @@ impl ReplyBatch {
     /// where they are many.
     ///
     /// # Safety
-    /// `socket` is open until [`Departures::leave`] has been called.
+    /// `socket` is open until [`ReplyBatch::leave`] has been called.
     pub(crate) unsafe fn add(&mut self, socket: RawFd, state: &Rc<ConnectionState>, reply: &[u8], now_ns: u64) -> bool {
         let is_first = self.replies.is_empty();
         if is_first {
@@ -129,7 +130,7 @@ mod tests {
     fn replies_wait_for_the_round_but_not_for_long_nor_for_many() {
         let (ours, mut theirs, state) = parts();
         let mut reply_batch = ReplyBatch::default();
-        // SAFETY: the socket outlives the departures.
+        // SAFETY: the socket outlives the reply batch.
         let add =
             |reply_batch: &mut ReplyBatch, now_ns| unsafe { reply_batch.add(ours.as_raw_fd(), &state, b"a", now_ns) };
         assert!(add(&mut reply_batch, 1), "somebody has to see to it");

@@ -1,4 +1,4 @@
-//! Replies leave together at the end of a round, and what a client does not take of them is owed to it.
+//! Replies leave together at the end of a round, and what a client does not take of them stays unsent until it does.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What is done for bodies in the background: those that nothing refers to are freed, the rest is read and compared with
-//! its checksums, and segments with little left in them are copied together.
+//! What is done for bodies in the background. Bodies that nothing refers to are freed. The others are read and compared
+//! with their checksums. Segments with little left in them are copied together.
 //!
 //! One core does it, a little at a time. Whether something refers to a body is asked of the entity that it was written
 //! for. Writers whose operation has not ended keep theirs out of this.

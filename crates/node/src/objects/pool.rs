@@ -1,7 +1,7 @@
 //! Threads for what would hold a core: reading, writing and hashing bodies.
 //!
 //! Their number is fixed and jobs wait in the order in which they came. Each body has one job here at a time, and one
-//! read ahead, so the queue is bounded by the number of bodies on their way. Must not know what the jobs do.
+//! read ahead. So the number of bodies on their way bounds the queue. Must not know what the jobs do.
 
 use std::collections::VecDeque;
 use std::future::Future;

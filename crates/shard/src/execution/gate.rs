@@ -1,8 +1,9 @@
 //! When a shard may write that was opened anew.
 //!
 //! Where shards fail alone, an earlier opening of this shard may have promised that what it held locked stays as it is for
-//! `hold_ms`. Nobody knows any more what that was. So for that long after it was opened the shard lets nobody have an entity
-//! alone, as if every entity were locked by somebody who reads it. Who waits for that queues for the entity.
+//! `hold_ms`. Nobody knows any more what that was. So for that long after it was opened the shard lets nobody lock an
+//! entity alone. It behaves as if a transaction that reads had locked each entity. A transaction that wants an entity
+//! alone queues for it.
 
 use millrace_base::{UnixMillis, limits};
 

@@ -1,7 +1,8 @@
 //! Transactions whose attempt on a worker was lost: they begin again, until their time is over.
 //!
-//! A worker that breaks off or breaks the protocol has said nothing that counts. So the whole transaction gives up what it
-//! holds, waits a little, and begins again from its origin, as one that lost the race for an entity does.
+//! A worker that breaks off or breaks the protocol has said nothing that counts. So the whole transaction gives up what
+//! it holds, waits a little, and begins again from its origin. A transaction that lost the race for an entity does the
+//! same.
 
 use std::collections::BTreeMap;
 

@@ -156,8 +156,9 @@ impl Execution {
         })
     }
 
-    /// When the next of those may go on who wait for a time: that after which the shard may write, that of another attempt
-    /// on a worker or look for a slot there, or any time where others had to have a turn first.
+    /// When the next transaction that waits for a time may go on. That is when the shard may write, when another
+    /// attempt on a worker is due, or when a slot there is looked for. A transaction that only let others have a turn
+    /// first may go on at any time.
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
         let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
         let without_slot = self.without_slot.first_key_value().map(|((due, _), _)| *due);

@@ -8,8 +8,8 @@
 //! older transaction holds what it wants, it gives up everything and starts again when the entity is
 //! free. It keeps its age, so it is the oldest some day.
 //!
-//! A holder that wants nothing more (its votes are asked for or given) waits for nobody, so every
-//! transaction may wait for it, whatever their ages.
+//! A holder that wants nothing more (its votes are asked for or given) waits for nobody. So every transaction may wait
+//! for it, whatever their ages.
 //!
 //! The order of a queue:
 //!

@@ -185,8 +185,8 @@ impl Participation {
         self.once.as_ref().map(|once| &*once.field)
     }
 
-    /// Whether it may commit alone now. What the coordinator has read may be written again when the time is over for which
-    /// it holds that, and then this transaction would come too late.
+    /// Whether it may commit alone now. The coordinator holds what it has read for a time. After that time others may
+    /// write it, and this transaction would come too late.
     pub(crate) fn may_commit_alone(&self, request: VoteRequest, now_ms: u64) -> bool {
         let is_in_time = |hold_ms| now_ms.saturating_sub(self.answered_ms) < hold_ms;
         request.is_delegated && request.hold_ms.is_none_or(is_in_time)

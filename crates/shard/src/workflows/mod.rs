@@ -8,9 +8,9 @@
 //! fetch, and a call to another shard, unless all that is not durable yet would come out the same
 //! if it were lost.
 //!
-//! `workflow.rs` is one workflow by itself, `host.rs` the world as its code sees it. `turns.rs` runs
-//! the code, `exchanges.rs` where a worker runs it, `operations.rs` does what it asks for, `calls.rs` keeps track of its calls, and
-//! `signalled.rs` of its signals. `stranded.rs` holds workflows whose code is not deployed.
+//! `workflow.rs` is one workflow by itself, `host.rs` the world as its code sees it. `turns.rs` runs the code, or
+//! `exchanges.rs` does where a worker runs it. `operations.rs` does what the code asks for. `calls.rs` keeps track of
+//! its calls, and `signalled.rs` of its signals. `stranded.rs` holds workflows whose code is not deployed.
 
 mod calls;
 mod exchanges;

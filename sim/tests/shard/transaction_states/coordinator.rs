@@ -1,4 +1,4 @@
-//! A home in each of its states.
+//! A coordinator in each of its states.
 
 use millrace_shard::Token;
 
@@ -37,7 +37,7 @@ pub const INPUTS: [&str; 23] = [
     RESTARTS[1],
 ];
 
-/// A home, and what it has said so far.
+/// A coordinator, and what it has said so far.
 struct Coordinator {
     rig: Rig,
     token: Token,

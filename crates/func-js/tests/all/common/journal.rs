@@ -1,5 +1,5 @@
-//! A host for workflows: every result is noted in a journal, a run can be cut after any of its
-//! resumes, and a frame that starts anew is answered from the journal until that ends.
+//! A host for workflows. It notes every result in a journal. A run can be cut after any of its resumes. An activation
+//! that starts anew is answered from the journal until that ends.
 //!
 //! An operation's place is its number among the operations of the code that began it: of the
 //! workflow, or of a step inside it. So operations of a step whose result is known, which are
@@ -28,7 +28,7 @@ pub struct Entry {
     pub result: Option<Result<Bytes, Error>>,
 }
 
-/// All that outlives a frame.
+/// All that outlives an activation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
     pub entries: BTreeMap<Place, Entry>,
@@ -46,7 +46,7 @@ enum Work {
     Step,
 }
 
-/// What lives as long as a frame.
+/// What lives as long as an activation.
 #[derive(Default)]
 struct Run {
     open: BTreeMap<OperationId, (Place, Work)>,

@@ -82,7 +82,7 @@ pub struct State {
     none: Fields,
 }
 
-/// What a frame asked for and has not got.
+/// What an activation asked for and has not got.
 pub enum Pending {
     Call(NestedCall),
     Record(Asked),
