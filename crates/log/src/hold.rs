@@ -1,7 +1,7 @@
 //! What a backup needs of a log that is being written: segments that stay, and one moment of all streams.
 //!
-//! At that moment no writer is in the middle of a batch. So the log up to the places that the moment gives is what a
-//! crash at that moment would have left, with no torn batch in it. `docs/internals/backup.md` has the argument.
+//! At that moment no writer is in the middle of a batch. The log up to the places of the moment is what a crash would
+//! have left then, without a torn batch. `docs/internals/backup.md` has the argument.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

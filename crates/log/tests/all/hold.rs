@@ -1,5 +1,5 @@
-//! A copy of a log that is being written: it holds what was appended before one moment and nothing else, it ends as by a
-//! clean stop, and nothing that it needs is deleted meanwhile.
+//! A copy of a log that is being written. It holds what was appended before one moment and nothing else. It ends as by a
+//! clean stop. Nothing that it needs is deleted meanwhile.
 
 use std::sync::Arc;
 

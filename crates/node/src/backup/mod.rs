@@ -1,7 +1,7 @@
 //! Backups of a running node: everything that a data directory needs, as of one moment.
 //!
-//! A backup holds whatever is about to be deleted, takes the checkpoint as it is between two writes, and then the place of
-//! every log at one moment. Then it sends all that while the node goes on. What is restored is what a power cut at that
+//! A backup holds whatever is about to be deleted. It takes the checkpoint as it is between two writes, and then the
+//! place of every log at one moment. Then it sends all that while the node goes on. What is restored is what a power cut at that
 //! moment would have left; `docs/internals/backup.md` has the argument.
 //!
 //! Promises: everything that was acknowledged before a backup began is in it, and nothing of a transaction in part. No
