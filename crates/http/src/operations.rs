@@ -54,6 +54,8 @@ pub enum Kind {
     OpenApi,
     /// `GET /errors/{code}`.
     ErrorPage,
+    /// `POST /backup`.
+    Backup,
     /// `POST /s3/users`.
     S3AddUser,
     /// `GET /s3/users`.
@@ -81,7 +83,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 33] = [
+const KINDS: [(Kind, &str); 34] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -114,6 +116,7 @@ const KINDS: [(Kind, &str); 33] = [
     (Kind::S3SetApp, "s3_set_app"),
     (Kind::ConnectWorker, "connect_worker"),
     (Kind::Cluster, "cluster"),
+    (Kind::Backup, "backup"),
     (Kind::None, "none"),
 ];
 
@@ -162,7 +165,8 @@ impl Kind {
             Kind::S3SetApp => 29,
             Kind::ConnectWorker => 30,
             Kind::Cluster => 31,
-            Kind::None => 32,
+            Kind::Backup => 32,
+            Kind::None => 33,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
