@@ -20,6 +20,10 @@ pub enum Kind {
     Invocations,
     /// `POST /invocations/{id}/cancel`.
     Cancel,
+    /// `POST /invocations/{id}/kill`.
+    Kill,
+    /// `POST /invocations/{id}/resume`.
+    Resume,
     /// `POST /invocations/{id}/signal`.
     Signal,
     /// `GET /dead-letters`.
@@ -81,7 +85,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 33] = [
+const KINDS: [(Kind, &str); 35] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -114,6 +118,8 @@ const KINDS: [(Kind, &str); 33] = [
     (Kind::S3SetApp, "s3_set_app"),
     (Kind::ConnectWorker, "connect_worker"),
     (Kind::Cluster, "cluster"),
+    (Kind::Kill, "kill"),
+    (Kind::Resume, "resume"),
     (Kind::None, "none"),
 ];
 
@@ -162,7 +168,9 @@ impl Kind {
             Kind::S3SetApp => 29,
             Kind::ConnectWorker => 30,
             Kind::Cluster => 31,
-            Kind::None => 32,
+            Kind::Kill => 32,
+            Kind::Resume => 33,
+            Kind::None => 34,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
