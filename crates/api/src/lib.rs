@@ -9,6 +9,7 @@
 //! the node or on the store.
 
 mod app;
+mod backups;
 mod begun;
 mod calls;
 mod deployments;
@@ -25,6 +26,7 @@ pub use app::{
     AppFile, AppInfo, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo,
     SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
 };
+pub use backups::{BackupPieces, Backups};
 pub use begun::{Begun, Waiting};
 pub use calls::{CallRequest, Calls, SendRequest, StateFields, StateReply, StateRequest};
 pub use deployments::Deployments;

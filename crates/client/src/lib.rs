@@ -6,6 +6,7 @@
 //!
 //! [`Client`] is the async client. [`pack_directory`] makes the tar that a deployment sends.
 
+mod backup;
 mod client;
 mod error;
 mod pack;
@@ -14,6 +15,7 @@ mod transport;
 mod users;
 mod workflows;
 
+pub use backup::BackupStream;
 pub use client::{Call, Client, ClientOptions, Health};
 pub use error::{ClientError, Problem};
 pub use pack::pack_directory;

@@ -113,6 +113,8 @@ impl Records for Hello {}
 
 impl millrace_api::objects::ObjectAdministration for Hello {}
 
+impl millrace_api::Backups for Hello {}
+
 impl Serving for Hello {
     fn health(&self) -> Health {
         Health { is_serving: true, is_ready: true }

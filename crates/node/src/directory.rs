@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_backup::UNFINISHED_FILE;
 use millrace_base::limits;
 use millrace_io::{Disk, Random, RealDisk, RealRandom};
 use millrace_manifest::{Manifest, ManifestError};
@@ -105,7 +106,7 @@ const LISTED_FILES: [&str; 3] = [NODE_FILE, "secret", S3_USERS_FILE];
 const LISTED_FOLDERS: [&str; 2] = ["apps", "app-versions"];
 
 /// Written by the operator's commands. Without it a node that asks for keys would serve everybody.
-const KEY_FILE: &str = "keys.json";
+pub(crate) const KEY_FILE: &str = "keys.json";
 
 impl DataDirectory {
     /// Creates or opens the directory, locks it against other processes and compares it with its
@@ -140,6 +141,10 @@ impl DataDirectory {
             return Err(DirectoryError::ShardCount(count));
         }
         let io = |error| DirectoryError::Io(path.to_owned(), error);
+        if path.join(UNFINISHED_FILE).exists() {
+            let what = "a restore into this directory did not end: run `millrace restore` again".to_owned();
+            return Err(DirectoryError::Format(path.join(UNFINISHED_FILE), what));
+        }
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
         take_lock(&lock).map_err(|()| DirectoryError::InUse(path.to_owned()))?;
@@ -151,6 +156,13 @@ impl DataDirectory {
         let manifest = found.unwrap_or_else(|| Manifest::new(&disk, random_bytes()));
         let node = Self::read_or_make(path, shards, &manifest)?;
         Ok(Self { path: path.to_owned(), node, manifest, unreadable, _lock: lock })
+    }
+
+    /// Whether a node runs in this directory. One that is just going away is waited for.
+    #[must_use]
+    pub fn is_in_use(path: &Path) -> bool {
+        // Without the file no node has ever run there.
+        File::open(path.join("lock")).is_ok_and(|lock| take_lock(&lock).is_err())
     }
 
     /// Makes the directory of a node of a cluster. What its nodes derive from the secret is the same on all of them: the names

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use crate::backup;
 use crate::cluster;
 use crate::s3;
 use crate::settings_file::{DurabilityName, SettingsFile, parse_address, parse_switch, with_settings};
@@ -82,6 +83,17 @@ pub(crate) enum Command {
     /// Needs an API key with the role admin, where the node has keys.
     #[command(after_help = s3::EXAMPLES)]
     S3(s3::S3Args),
+    /// Back up a running node into a folder, list backups, check them
+    ///
+    /// The node goes on serving. The backup shows one moment after the command began. Only what the folder does not hold
+    /// yet is written. Needs an API key with the role admin, where the node has keys.
+    #[command(after_help = backup::BACKUP_EXAMPLES)]
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a backup
+    ///
+    /// Every hash is compared. Whatever goes wrong, the directory is left as empty as it was. Then start a node on it.
+    #[command(after_help = backup::RESTORE_EXAMPLES)]
+    Restore(backup::RestoreArgs),
     /// Show what a data directory's log holds, and what is wrong with it
     ///
     /// The node must be stopped. Shows the log's segments with their counts of entries, and damage, if there is any.

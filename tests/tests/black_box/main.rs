@@ -1,8 +1,10 @@
 //! The black-box tests: one program, which links once, with a module for each promise or contract.
 
 mod apps;
+mod backup;
 mod bench;
 mod cluster;
+mod cluster_lost;
 mod command_line;
 mod containment;
 mod crash;

@@ -13,6 +13,8 @@ struct Nothing;
 
 impl millrace_api::objects::ObjectAdministration for Nothing {}
 
+impl millrace_api::Backups for Nothing {}
+
 fn nothing<T>() -> Result<T, Error> {
     Err(Error::new(ErrorCode::Internal, ""))
 }

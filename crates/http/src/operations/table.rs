@@ -362,6 +362,19 @@ const GENERAL: &[Operation] = &[
         access: Access::AnyKey,
         ..HEALTHZ
     },
+    Operation {
+        kind: Kind::Backup,
+        method: "POST",
+        path: &[literal("backup")],
+        summary: "Back up the node while it serves: all that it holds, as of one moment",
+        answers: &[Answer {
+            status: 200,
+            description: "A tar of the data directory. Its last file, backup.json, lists the others; without it the backup is not whole.",
+            body: Some(Media { content_type: "application/x-tar", schema: BINARY }),
+        }],
+        access: Access::Admin,
+        ..HEALTHZ
+    },
     HEALTHZ,
     Operation {
         kind: Kind::Readyz,

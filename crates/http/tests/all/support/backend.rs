@@ -9,10 +9,10 @@ use millrace_api::objects::{
     BucketInfo, ListPage, ObjectAdministration, ObjectOperation, ObjectReply, ObjectRequest, Refusal, Usage,
 };
 use millrace_api::{
-    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, ErrorCode,
-    Failure, Health, Intervention, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep, Page,
-    Permission, Principal, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest,
-    SendRequest, Serving, StateFields, StateReply, StateRequest, SystemApp, Target, WorkflowState,
+    Admission, AppFile, AppInfo, Backups, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error,
+    ErrorCode, Failure, Health, Intervention, Invocation, InvocationStatus, Invocations, InvocationsRequest,
+    JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule,
+    SchedulesRequest, SendRequest, Serving, StateFields, StateReply, StateRequest, SystemApp, Target, WorkflowState,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -418,6 +418,8 @@ impl Records for MockBackend {
         ["personinfo", "account", "none"].contains(&name)
     }
 }
+
+impl Backups for MockBackend {}
 
 impl ObjectAdministration for MockBackend {
     fn administer(&self, request: ObjectRequest<'_>) -> Begun<ObjectReply> {
