@@ -31,8 +31,8 @@ pub use begun::{Begun, Waiting};
 pub use calls::{CallRequest, Calls, SendRequest, StateFields, StateReply, StateRequest};
 pub use deployments::Deployments;
 pub use invocations::{
-    DeadLetter, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep, Page, Schedule,
-    SchedulesRequest, Target, WorkflowState,
+    DeadLetter, Failure, Intervention, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep,
+    Page, Schedule, SchedulesRequest, Target, WorkflowState,
 };
 pub use millrace_access::{Permission, Principal, Role, RoleError};
 pub use millrace_base::{Error, ErrorCode};

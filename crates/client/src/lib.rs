@@ -21,6 +21,6 @@ pub use error::{ClientError, Problem};
 pub use pack::pack_directory;
 pub use users::NewS3User;
 pub use workflows::{
-    DeadLetter, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Schedule,
-    ScheduleFilter, SchedulePage,
+    DeadLetter, DeadLetterPage, EntityKey, Failure, Invocation, InvocationFilter, InvocationPage, JournalStep,
+    Schedule, ScheduleFilter, SchedulePage,
 };

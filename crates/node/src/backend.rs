@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Invocation,
-    Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, Records,
-    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
+    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Intervention,
+    Invocation, Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest,
+    Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
     StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
@@ -262,9 +262,9 @@ impl Invocations for CoreHandle {
         invocations::list(self, principal, request).await
     }
 
-    async fn cancel(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+    async fn intervene(&self, principal: &Principal, id: &str, intervention: Intervention) -> Result<(), Error> {
         check_guided(&self.core.borrow())?;
-        invocations::cancel(self, principal, id).await
+        invocations::intervene(self, principal, id, intervention).await
     }
 
     async fn signal(

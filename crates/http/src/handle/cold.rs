@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use millrace_api::{
-    AppInfo, CallRequest, Calls, Deployments, Permission, Principal, SendRequest, Serving, SharedService, StateFields,
-    StateRequest,
+    AppInfo, CallRequest, Calls, Deployments, Intervention, Permission, Principal, SendRequest, Serving, SharedService,
+    StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use serde::Serialize;
@@ -27,7 +27,9 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::Send => send(session, who, input).await,
         Kind::Invocation => manage::invocation(session, who, input).await,
         Kind::Invocations => manage::invocations(backend, who, input.query()).await,
-        Kind::Cancel => manage::cancel(backend, who, input).await,
+        Kind::Cancel => manage::intervene(backend, who, input, Intervention::Cancel).await,
+        Kind::Kill => manage::intervene(backend, who, input, Intervention::Kill).await,
+        Kind::Resume => manage::intervene(backend, who, input, Intervention::Resume).await,
         Kind::Signal => manage::signal(session, who, input).await,
         Kind::DeadLetters => manage::dead_letters(backend, who, input.query()).await,
         Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,
