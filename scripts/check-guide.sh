@@ -284,7 +284,7 @@ check() {
 server=$(realpath "$(binary)") || exit 1
 export -f curl
 export work
-[ $# != 0 ] || set -- "$root"/README.md "$root"/docs/guide/{tour,functions,http,transactions,workflows,records,record-paths,objects}.md
+[ $# != 0 ] || set -- "$root"/README.md "$root"/docs/guide/{tour,functions,http,transactions,workflows,records,record-paths,objects,backup}.md
 for guide in "$@"; do
     guide=$(realpath "$guide")
     name=$(basename "$guide")

@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 /// Names that no service may have, because fronts have operations of their own where the routes of a service of this
 /// name would be. In alphabetical order.
-pub const RESERVED_SERVICES: [&str; 24] = [
+pub const RESERVED_SERVICES: [&str; 25] = [
     "apps",
+    "backup",
     "call",
     "cluster",
     "compatibility",

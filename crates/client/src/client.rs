@@ -117,7 +117,7 @@ pub struct Health {
 
 /// A client of one node. Cheap to share behind an `Arc`; needs a tokio runtime.
 pub struct Client {
-    transport: Transport,
+    pub(crate) transport: Transport,
     authorization: Option<HeaderValue>,
     pub(crate) options: ClientOptions,
 }
@@ -330,7 +330,7 @@ impl Client {
         }
     }
 
-    fn build(&self, prepared: &Prepared<'_>) -> Result<Request<Full<Bytes>>, ClientError> {
+    pub(crate) fn build(&self, prepared: &Prepared<'_>) -> Result<Request<Full<Bytes>>, ClientError> {
         let mut request = Request::builder().method(&prepared.method).uri(prepared.path);
         if let Some(value) = &self.authorization {
             request = request.header(AUTHORIZATION, value);
@@ -376,7 +376,7 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> 
 }
 
 /// The server's problem document. If something else answered, a problem made from its reply.
-fn problem_of(reply: &Reply) -> Problem {
+pub(crate) fn problem_of(reply: &Reply) -> Problem {
     let parsed = reply.content_type.contains("json").then(|| serde_json::from_slice::<Problem>(&reply.body).ok());
     let mut problem = parsed.flatten().unwrap_or_else(|| Problem {
         title: "The server answered without a problem document".to_owned(),

@@ -6,6 +6,7 @@
 //!
 //! [`Client`] is the async client. [`pack_directory`] makes the tar that a deployment sends.
 
+mod backup;
 mod client;
 mod error;
 mod pack;
@@ -14,11 +15,12 @@ mod transport;
 mod users;
 mod workflows;
 
+pub use backup::BackupStream;
 pub use client::{Call, Client, ClientOptions, Health};
 pub use error::{ClientError, Problem};
 pub use pack::pack_directory;
 pub use users::NewS3User;
 pub use workflows::{
-    DeadLetter, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Schedule,
-    ScheduleFilter, SchedulePage,
+    DeadLetter, DeadLetterPage, EntityKey, Failure, Invocation, InvocationFilter, InvocationPage, JournalStep,
+    Schedule, ScheduleFilter, SchedulePage,
 };

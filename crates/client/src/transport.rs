@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HOST, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 
 use crate::ClientError;
+use crate::client::problem_of;
 use crate::tls::Tls;
 
 /// Connections kept for the next request: enough for a program with a few callers.
@@ -113,6 +115,26 @@ impl Transport {
         self.finish(sender, response).await
     }
 
+    /// Sends one request on a connection of its own, and gives the body of the reply as it comes. `limit` bounds the time
+    /// until it begins.
+    pub(crate) async fn stream(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        limit: Duration,
+    ) -> Result<Incoming, ClientError> {
+        request.headers_mut().insert(HOST, self.authority.clone());
+        let begun = async {
+            let mut sender = self.connect().await?;
+            let response = sender.send_request(request).await.map_err(|error| explain(&error))?;
+            if response.status().is_success() {
+                return Ok(response.into_body());
+            }
+            let reply = self.finish(sender, response).await?;
+            Err(ClientError::Problem(Box::new(problem_of(&reply))))
+        };
+        timeout(limit, begun).await.unwrap_or(Err(ClientError::Timeout(limit)))
+    }
+
     fn take_idle(&self) -> Option<Sender> {
         let mut idle = self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while let Some(sender) = idle.pop() {
@@ -138,7 +160,7 @@ impl Transport {
         }
     }
 
-    async fn finish(&self, sender: Sender, response: Response<hyper::body::Incoming>) -> Result<Reply, ClientError> {
+    async fn finish(&self, sender: Sender, response: Response<Incoming>) -> Result<Reply, ClientError> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, REPLY_BYTES)
             .collect()

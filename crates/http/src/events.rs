@@ -1,9 +1,10 @@
-//! Server-sent events: a reply that goes on as long as somebody reads.
+//! Server-sent events, and backups: replies that go on as long as somebody reads.
 //!
 //! Promises: a reader costs one page of events at most, and less while it does not read; nothing is
 //! asked of the node before the last page has left. A stream ends when the server drains, when its
 //! reader is too slow for the connection's timeouts, or with an event that says why.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -19,7 +20,7 @@ use crate::body::{LARGE_BYTES, ReplyBody};
 use crate::connection::ConnectionState;
 use crate::local::Reservation;
 use crate::problem;
-use millrace_api::Records;
+use millrace_api::{BackupPieces, Records};
 
 /// How long after nothing was new it is looked for again: at first, and at most. Twice as long each
 /// time, so a stream that rests costs two looks a second.
@@ -33,6 +34,9 @@ const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 /// What a look at every shard may cost of a core: each stream waits so long for every other one of its core
 /// between two looks. One stream alone hears of a change at once, a few hundred take a fifth of the core.
 const PAUSE_PER_STREAM: Duration = Duration::from_millis(1);
+
+/// Where backups are asked for.
+pub(crate) const BACKUP_PATH: &str = "/backup";
 
 /// The next bytes of a stream, and what comes after them.
 struct Next(Pin<Box<dyn Future<Output = Option<Part>>>>);
@@ -91,6 +95,25 @@ pub(crate) async fn begin<B: Records>(
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ]);
     Ok(response)
+}
+
+/// Answers with a backup. Its pieces are small enough to need no room of their own.
+pub(crate) fn backup(state: &Rc<ConnectionState>, pieces: Box<dyn BackupPieces>) -> Result<Response<ReplyBody>, Error> {
+    let guard = StreamGuard::new(state)?;
+    let events = Events { next: Some(next_piece(pieces)), guard, reservation: None };
+    let mut response = Response::new(ReplyBody::events(Box::new(events)));
+    *response.headers_mut() = HeaderMap::from_iter([
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ]);
+    Ok(response)
+}
+
+fn next_piece(mut pieces: Box<dyn BackupPieces>) -> Next {
+    Next(Box::pin(async move {
+        let bytes = poll_fn(|context| pieces.poll_next(context)).await?;
+        Some((bytes, next_piece(pieces)))
+    }))
 }
 
 fn next<B: Records>(state: Rc<ConnectionState>, mut stream: ChangeStream<B>) -> Next {

@@ -20,6 +20,10 @@ pub enum Kind {
     Invocations,
     /// `POST /invocations/{id}/cancel`.
     Cancel,
+    /// `POST /invocations/{id}/kill`.
+    Kill,
+    /// `POST /invocations/{id}/resume`.
+    Resume,
     /// `POST /invocations/{id}/signal`.
     Signal,
     /// `GET /dead-letters`.
@@ -54,6 +58,8 @@ pub enum Kind {
     OpenApi,
     /// `GET /errors/{code}`.
     ErrorPage,
+    /// `POST /backup`.
+    Backup,
     /// `POST /s3/users`.
     S3AddUser,
     /// `GET /s3/users`.
@@ -81,7 +87,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 33] = [
+const KINDS: [(Kind, &str); 36] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -114,6 +120,9 @@ const KINDS: [(Kind, &str); 33] = [
     (Kind::S3SetApp, "s3_set_app"),
     (Kind::ConnectWorker, "connect_worker"),
     (Kind::Cluster, "cluster"),
+    (Kind::Backup, "backup"),
+    (Kind::Kill, "kill"),
+    (Kind::Resume, "resume"),
     (Kind::None, "none"),
 ];
 
@@ -162,7 +171,10 @@ impl Kind {
             Kind::S3SetApp => 29,
             Kind::ConnectWorker => 30,
             Kind::Cluster => 31,
-            Kind::None => 32,
+            Kind::Backup => 32,
+            Kind::Kill => 33,
+            Kind::Resume => 34,
+            Kind::None => 35,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

@@ -9,12 +9,14 @@
 mod clock;
 mod direct;
 mod disk;
+mod held_disk;
 mod net;
 mod random;
 mod real_disk;
 
 pub use clock::{Clock, RealClock, thread_cpu_ns};
 pub use disk::{DirectoryEntry, Disk, DiskFile, is_out_of_space, read_exactly_at};
+pub use held_disk::{DiskHold, HeldDisk};
 pub use net::Net;
 pub use random::{Random, RealRandom};
 pub use real_disk::RealDisk;

@@ -11,6 +11,7 @@ use millrace_base::{Lsn, ShardId};
 use millrace_io::Disk;
 use millrace_manifest::Manifest;
 
+use crate::hold::Place;
 use crate::layout::LOG_DIRECTORY;
 use crate::positions::ShardRange;
 
@@ -27,7 +28,8 @@ struct Shared {
     state: Mutex<BTreeMap<u64, StreamSegments>>,
     /// Held while files are removed, so that two callers keep the order of removals. `state` is not held then, so that
     /// a writer that closes a segment never waits for the disk here.
-    deleting: Mutex<()>,
+    /// It counts those who want every segment to stay.
+    deleting: Mutex<usize>,
 }
 
 #[derive(Default)]
@@ -41,6 +43,8 @@ pub(crate) struct StreamSegments {
     /// The segment that takes batches, as far as it is durable. Only of replicated shards.
     pub(crate) open: Option<ClosedSegment>,
     recycled: Option<String>,
+    /// Where the stream's writer stands, while there is one.
+    pub(crate) place: Option<Arc<Place>>,
 }
 
 /// A segment that takes no more batches.
@@ -70,7 +74,9 @@ impl Segments {
         Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) fn manifest(&self) -> &Manifest {
+    /// What lists the segments.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
         &self.shared.manifest
     }
 
@@ -83,12 +89,31 @@ impl Segments {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add_live_stream(&self, stream: u64, directory: &str, recycled_bytes: u64) {
+    /// A writer begins to append. It keeps the place that this gives up to date.
+    pub(crate) fn add_live_stream(&self, stream: u64, directory: &str, recycled_bytes: u64) -> Arc<Place> {
+        let place = Arc::<Place>::default();
         let mut state = self.state();
         let known = state.entry(stream).or_default();
         directory.clone_into(&mut known.directory);
         known.is_live = true;
         known.recycled_bytes = recycled_bytes;
+        known.place = Some(Arc::clone(&place));
+        place
+    }
+
+    fn deleting(&self) -> MutexGuard<'_, usize> {
+        self.shared.deleting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on every segment stays.
+    pub(crate) fn retain(&self) {
+        *self.deleting() += 1;
+    }
+
+    /// Ends what one [`Segments::retain`] began.
+    pub(crate) fn release(&self) {
+        let mut held = self.deleting();
+        *held = held.saturating_sub(1);
     }
 
     pub(crate) fn add_ended_stream(&self, stream: u64, directory: &str, closed: Vec<ClosedSegment>) {
@@ -115,6 +140,7 @@ impl Segments {
             known.open = None;
             known.is_live = false;
             known.recycled_bytes = 0;
+            known.place = None;
         }
     }
 
@@ -148,6 +174,8 @@ impl Segments {
     ///
     /// The manifest forgets the segments first: one that it lists and that is missing was lost.
     ///
+    /// Nothing is deleted while somebody holds the log ([`Segments::hold`]).
+    ///
     /// # Errors
     /// What the disk answers; what could not be deleted is tried again by the next call.
     pub fn delete_covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn, checkpoint_mark: u64) -> io::Result<Deleted> {
@@ -160,8 +188,11 @@ impl Segments {
         choose: &dyn Fn(&Segments) -> Vec<(u64, u64)>,
         checkpoint_mark: u64,
     ) -> io::Result<Deleted> {
-        let _one_at_a_time = self.shared.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.deleting();
         let mut deleted = Deleted::default();
+        if *held > 0 {
+            return Ok(deleted);
+        }
         let covered = choose(self);
         if !covered.is_empty() {
             self.shared.manifest.remove_segments(&covered, checkpoint_mark)?;

@@ -15,6 +15,7 @@ use millrace_manifest::MANIFEST_FILE;
 
 use crate::batch::Batch;
 use crate::error::LogError;
+use crate::hold::{OpenSegment, Place, lock};
 use crate::layout::stream_directory;
 use crate::positions::{Bases, Positions};
 use crate::segments::{ClosedSegment, Segments};
@@ -168,6 +169,7 @@ pub struct Writer {
     progress: Arc<SyncProgress>,
     space: Space,
     failure: Option<String>,
+    place: Arc<Place>,
 }
 
 impl Writer {
@@ -191,7 +193,7 @@ impl Writer {
     ) -> Result<Self, LogError> {
         // A segment that is used again is not zeros.
         let recycled_bytes = if options.is_replicated { 0 } else { options.segment_bytes.next_multiple_of(BLOCK) };
-        segments.add_live_stream(stream, &directory, recycled_bytes);
+        let place = segments.add_live_stream(stream, &directory, recycled_bytes);
         let mut writer = Self {
             environment,
             options,
@@ -208,11 +210,24 @@ impl Writer {
             progress: Arc::new(SyncProgress { synced: 0.into(), failure: Mutex::default() }),
             space: Space::Enough,
             failure: None,
+            place,
         };
         match writer.roll(0) {
-            Ok(()) | Err(LogError::OutOfSpace) => Ok(writer),
-            Err(error) => Err(error),
+            Ok(()) | Err(LogError::OutOfSpace) => {}
+            Err(error) => return Err(error),
         }
+        *lock(&writer.place) = writer.open_segment();
+        Ok(writer)
+    }
+
+    fn open_segment(&self) -> Option<OpenSegment> {
+        self.current.as_ref().map(|current| OpenSegment {
+            stream: self.stream,
+            number: current.header.number,
+            offset: current.offset,
+            last_batch: self.last_batch,
+            salt: current.header.salt,
+        })
     }
 
     /// The stream's number.
@@ -239,6 +254,14 @@ impl Writer {
     /// [`LogError::OutOfSpace`]: the batch is as it was and may be appended again. [`LogError::Failed`]: the stream is
     /// dead.
     pub fn append(&mut self, batch: &mut Batch) -> Result<AppendReport, LogError> {
+        let place = Arc::clone(&self.place);
+        let mut place = lock(&place);
+        let appended = self.append_at_place(batch);
+        *place = self.open_segment();
+        appended
+    }
+
+    fn append_at_place(&mut self, batch: &mut Batch) -> Result<AppendReport, LogError> {
         self.check_failure()?;
         self.collect_spare();
         if batch.is_empty() {
@@ -281,6 +304,10 @@ impl Writer {
     /// # Errors
     /// [`LogError::Failed`]: the stream was not closed. A restart recovers it as after a crash.
     pub fn close(mut self) -> Result<(), LogError> {
+        let place = Arc::clone(&self.place);
+        // What a backup has seen of this stream stays as it saw it.
+        let mut place = lock(&place);
+        *place = None;
         self.check_failure()?;
         if self.current.is_some() {
             self.sync_everything()?;

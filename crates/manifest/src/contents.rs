@@ -85,7 +85,11 @@ impl Contents {
     }
 
     /// The file's bytes.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    ///
+    /// # Panics
+    /// Never: numbers, texts and maps with text keys are always JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let body = serde_json::to_string_pretty(self).expect("numbers, texts and maps with text keys are always JSON");
         let mut bytes = header(body.as_bytes()).into_bytes();
         bytes.extend_from_slice(body.as_bytes());

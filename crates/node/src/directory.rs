@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_backup::UNFINISHED_FILE;
 use millrace_base::limits;
 use millrace_io::{Disk, Random, RealDisk, RealRandom};
 use millrace_manifest::{Manifest, ManifestError};
@@ -113,7 +114,7 @@ const EMPTIED: &str = "emptied";
 const EMPTIED_OF: [&str; 7] = ["log", "checkpoint", "apps", "app-versions", "bodies", "manifest", "pid"];
 
 /// Written by the operator's commands. Without it a node that asks for keys would serve everybody.
-const KEY_FILE: &str = "keys.json";
+pub(crate) const KEY_FILE: &str = "keys.json";
 
 impl DataDirectory {
     /// Creates or opens the directory, locks it against other processes and compares it with its
@@ -148,6 +149,10 @@ impl DataDirectory {
             return Err(DirectoryError::ShardCount(count));
         }
         let io = |error| DirectoryError::Io(path.to_owned(), error);
+        if path.join(UNFINISHED_FILE).exists() {
+            let what = "a restore into this directory did not end: run `millrace restore` again".to_owned();
+            return Err(DirectoryError::Format(path.join(UNFINISHED_FILE), what));
+        }
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
         take_lock(&lock).map_err(|()| DirectoryError::InUse(path.to_owned()))?;

@@ -46,6 +46,8 @@ enum Command {
     Reopen(ReopenJob),
     Snapshot(Job),
     TruncateLog,
+    /// Do this while nobody writes the checkpoint.
+    Pause(Box<dyn FnOnce() + Send>),
     /// Answer once everything before this is done.
     Sync(Sender<()>),
     Stop,
@@ -90,6 +92,11 @@ impl FlusherHandle {
         self.send(Command::Sync(done));
         // An error means that the flusher has ended, so that nothing is being written either.
         let _ = answer.recv();
+    }
+
+    /// Does this between two writes of the checkpoint.
+    pub(crate) fn pause(&self, work: impl FnOnce() + Send + 'static) {
+        self.send(Command::Pause(Box::new(work)));
     }
 
     fn send(&self, command: Command) {
@@ -150,6 +157,7 @@ impl Flusher {
                         tracing::warn!(%error, "log segments that are no longer needed could not be deleted yet");
                     }
                 }
+                Command::Pause(work) => work(),
                 Command::Sync(done) => {
                     let _ = done.send(());
                 }

@@ -12,6 +12,7 @@
 
 mod apps;
 mod backend;
+mod backup;
 mod built_in_apps;
 mod cluster;
 mod core;

@@ -257,6 +257,7 @@ struct Found {
 
 impl Found {
     fn open(mut directory: DataDirectory, options: NodeOptions, apps: Vec<App>) -> Result<Self, StartError> {
+        crate::backup::remove_leftovers(directory.path()).map_err(StartError::Io)?;
         let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
         let cluster = cluster_of(&options)?;
         // In a cluster the meta shard holds the apps.
@@ -296,6 +297,7 @@ impl Found {
             bodies,
             is_log_closed,
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
+            is_backing_up: AtomicBool::new(false),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             read_only_cores: AtomicUsize::new(0),

@@ -125,7 +125,7 @@ fn checkpoint_of(directory: &DataDirectory, cache_bytes: usize) -> Result<Arc<dy
     Ok(Arc::new(checkpoint))
 }
 
-const CHECKPOINT: &str = "checkpoint";
+pub(crate) const CHECKPOINT: &str = "checkpoint";
 
 /// Without the first, the library makes a new database. Without a keyspace's `current`, it drops the keyspace.
 fn files_to_expect(path: &Path) -> io::Result<Vec<String>> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use crate::backup;
 use crate::cluster;
 use crate::s3;
 use crate::settings_file::{DurabilityName, SettingsFile, parse_address, parse_switch, with_settings};
@@ -82,6 +83,17 @@ pub(crate) enum Command {
     /// Needs an API key with the role admin, where the node has keys.
     #[command(after_help = s3::EXAMPLES)]
     S3(s3::S3Args),
+    /// Back up a running node into a folder, list backups, check them
+    ///
+    /// The node goes on serving. The backup shows one moment after the command began. Only what the folder does not hold
+    /// yet is written. Needs an API key with the role admin, where the node has keys.
+    #[command(after_help = backup::BACKUP_EXAMPLES)]
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a backup
+    ///
+    /// Every hash is compared. Whatever goes wrong, the directory is left as empty as it was. Then start a node on it.
+    #[command(after_help = backup::RESTORE_EXAMPLES)]
+    Restore(backup::RestoreArgs),
     /// Show what a data directory's log holds, and what is wrong with it
     ///
     /// The node must be stopped. Shows the log's segments with their counts of entries, and damage, if there is any.
@@ -119,7 +131,10 @@ Examples:
   millrace invocations ID
   millrace invocations ID --signal confirmed
   millrace invocations ID --signal 'approved={\"by\":\"ann\"}' --idempotency-key 5f1c
-  millrace invocations ID --cancel";
+  millrace invocations ID --cancel
+  millrace invocations --status paused
+  millrace invocations resume ID ID
+  millrace invocations kill ID";
 
 const DEAD_LETTERS_EXAMPLES: &str = "\
 Examples:
@@ -257,7 +272,10 @@ pub(crate) struct CallArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct InvocationsArgs {
+    #[command(subcommand)]
+    pub order: Option<InvocationsOrder>,
     /// The one to look at, as printed by `millrace call --send` and by the list
     pub id: Option<String>,
     /// Show it once it has ended
@@ -284,11 +302,30 @@ pub(crate) struct InvocationsArgs {
     /// List only this handler's
     #[arg(long, conflicts_with = "id")]
     pub handler: Option<String>,
-    /// List only those that are pending, running, succeeded, failed or cancelled
+    /// List only those that are pending, running, paused, succeeded, failed or cancelled
     #[arg(long, conflicts_with = "id")]
     pub status: Option<String>,
     #[command(flatten)]
     pub page: PageArgs,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum InvocationsOrder {
+    /// Try again now what failed, from the first attempt
+    Resume(InvocationsOrderArgs),
+    /// Undo what they said how to undo, and end
+    Cancel(InvocationsOrderArgs),
+    /// End at once; nothing is undone
+    Kill(InvocationsOrderArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InvocationsOrderArgs {
+    /// The workflows, as printed by `millrace call --send` and by the list
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<String>,
     #[command(flatten)]
     pub node: NodeArgs,
 }

@@ -4,6 +4,7 @@
 //! and exit code 1 (2 for a wrong command line). Must not hold logic that the crates below
 //! should: it reads settings, builds the parts, and connects them.
 
+mod backup;
 mod calls;
 mod cli;
 mod cluster;
@@ -59,6 +60,8 @@ fn main() -> ExitCode {
         Command::Deploy(args) => calls::deploy(&args),
         Command::Keys(args) => keys::run(&args),
         Command::S3(args) => s3::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Inspect(args) => data_commands::inspect(&args),
         Command::Repair(args) => data_commands::repair(&args),
         Command::Types(args) => data_commands::types(&args),

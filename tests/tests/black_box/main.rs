@@ -1,6 +1,7 @@
 //! The black-box tests: one program, which links once, with a module for each promise or contract.
 
 mod apps;
+mod backup;
 mod bench;
 mod cluster;
 mod cluster_elastic;
@@ -55,4 +56,5 @@ mod transactions;
 mod versions;
 mod worker_slots;
 mod workers;
+mod workflow_errors;
 mod workflows;

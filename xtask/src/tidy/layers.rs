@@ -13,6 +13,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
     ("millrace-io", &[]),
+    // Files by their names and bytes: it does not know what they are for.
+    ("millrace-backup", &[]),
     ("millrace-manifest", &["millrace-base", "millrace-io"]),
     ("millrace-log", &["millrace-base", "millrace-format", "millrace-io", "millrace-manifest"]),
     // Bodies of objects: it does not know what they are for.
@@ -72,6 +74,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-log",
             "millrace-store",
             "millrace-api",
+            "millrace-backup",
             "millrace-blobs",
             "millrace-checksum",
             "millrace-func",
@@ -103,6 +106,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-base",
             "millrace-access",
             "millrace-format",
+            "millrace-backup",
             "millrace-io",
             "millrace-manifest",
             "millrace-log",
@@ -241,6 +245,7 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
 
 /// Crates that no async runtime may reach, not even through others.
 const SYNC: &[&str] = &[
+    "millrace-backup",
     "millrace-manifest",
     "millrace-access",
     "millrace-avro",

@@ -12,6 +12,7 @@ use http::{Method, Request, Uri};
 use httparse::Status;
 
 use crate::body::RequestBody;
+use crate::events::BACKUP_PATH;
 
 /// Headers of a plain request. Others may have more.
 const HEADERS: usize = 48;
@@ -55,7 +56,9 @@ pub(crate) fn look(bytes: &[u8], request: &mut Request<RequestBody>, map: impl F
     let (Some(1), Some(method), Some(target)) = (head.version, head.method.and_then(method), head.path) else {
         return Look::Other;
     };
-    let Some(framing) = Framing::of(head.headers).filter(|_| target.starts_with('/')) else {
+    // A backup has no length that could be announced.
+    let is_plain = |target: &str| target.starts_with('/') && target != BACKUP_PATH;
+    let Some(framing) = Framing::of(head.headers).filter(|_| is_plain(target)) else {
         return Look::Other;
     };
     if !ends_lines_with_cr_lf(&bytes[..head_bytes], target, head.headers) {

@@ -4,6 +4,7 @@ mod committer;
 mod common;
 mod damage;
 mod golden;
+mod hold;
 mod manifest;
 mod replicas;
 mod writing;

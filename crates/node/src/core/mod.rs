@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub is_log_closed: bool,
     /// One deployment at a time.
     pub deploying: tokio::sync::Mutex<DeployState>,
+    /// One backup at a time.
+    pub is_backing_up: AtomicBool,
     pub is_serving: AtomicBool,
     pub is_stopping: AtomicBool,
     pub read_only_cores: AtomicUsize,

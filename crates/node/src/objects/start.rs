@@ -8,14 +8,14 @@ use millrace_api::objects::OBJECTS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_blobs::{Bodies, BodyOptions};
 use millrace_func::{App, Limits};
-use millrace_io::{Disk, RealDisk};
+use millrace_io::{Disk, HeldDisk, RealDisk};
 
 use super::BodyStore;
 use crate::node::StartError;
 use crate::options::{Durability, NodeOptions};
 
 /// Bodies of objects, in the data directory.
-const BODIES: &str = "bodies";
+pub(crate) const BODIES: &str = "bodies";
 
 /// Refuses a user's own app of the name that is the built-in app's now: it was deployed to a node that kept no objects.
 pub(crate) fn refuse_users_own(kept: &[App]) -> Result<(), StartError> {
@@ -60,7 +60,8 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
         reserve_bytes: limits::BODIES_RESERVE_BYTES.min(disk.capacity_bytes()? / 4),
         ..BodyOptions::default()
     };
-    let (bodies, recovered) = Bodies::open(Arc::new(disk), body_options)
+    let disk = HeldDisk::new(Arc::new(disk));
+    let (bodies, recovered) = Bodies::open(Arc::clone(&disk) as Arc<dyn Disk>, body_options)
         .map_err(|error| io::Error::new(error.kind(), format!("{BODIES}: {error}")))?;
     if recovered.damaged > 0 {
         tracing::error!(
@@ -71,7 +72,7 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     if recovered.bodies > 0 {
         tracing::info!(bodies = recovered.bodies, walked_segments = recovered.walked_segments, "bodies of objects");
     }
-    let (store, threads) = BodyStore::start(Arc::new(bodies), options.cores)?;
+    let (store, threads) = BodyStore::start(Arc::new(bodies), disk, options.cores)?;
     Ok((Some(store), threads))
 }
 

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_blobs::{Bodies, BodyName};
+use millrace_io::HeldDisk;
 
 use super::pool::Pool;
 use super::syncer::Syncer;
@@ -20,6 +21,8 @@ const THREADS_PER_CORE: usize = 2;
 /// See the module's documentation.
 pub(crate) struct BodyStore {
     pub bodies: Arc<Bodies>,
+    /// Where their files are, which a backup can hold.
+    pub disk: Arc<HeldDisk>,
     pub pool: Pool,
     pub syncers: Vec<Syncer>,
     under_way: AtomicUsize,
@@ -41,7 +44,11 @@ impl BodyStore {
     ///
     /// # Errors
     /// The operating system's, when it gives no thread.
-    pub(crate) fn start(bodies: Arc<Bodies>, cores: usize) -> io::Result<(Arc<Self>, Vec<JoinHandle<()>>)> {
+    pub(crate) fn start(
+        bodies: Arc<Bodies>,
+        disk: Arc<HeldDisk>,
+        cores: usize,
+    ) -> io::Result<(Arc<Self>, Vec<JoinHandle<()>>)> {
         let (pool, mut threads) = Pool::start("body", cores * THREADS_PER_CORE)?;
         let mut syncers = Vec::with_capacity(cores);
         for core in 0..cores {
@@ -49,7 +56,7 @@ impl BodyStore {
             syncers.push(syncer);
             threads.push(thread);
         }
-        Ok((Arc::new(Self { bodies, pool, syncers, under_way: AtomicUsize::new(0) }), threads))
+        Ok((Arc::new(Self { bodies, disk, pool, syncers, under_way: AtomicUsize::new(0) }), threads))
     }
 
     /// A place for one more body.

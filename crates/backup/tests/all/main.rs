@@ -1,0 +1,3 @@
+//! A place of backups, from archives to restored directories.
+
+mod repository;

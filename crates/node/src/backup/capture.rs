@@ -1,0 +1,226 @@
+//! What a backup is of: the files, and how much of each, as of one moment.
+//!
+//! The order matters. First the log and the bodies are held, then comes the checkpoint, then the moment, then the list of
+//! bodies. So the log reaches from the checkpoint to the moment without a gap, and all bodies that its entries refer to are
+//! there.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use millrace_io::DiskHold;
+use millrace_log::{LogHold, OpenSegment, copy_at};
+use millrace_manifest::{Contents, MANIFEST_FILE};
+
+use super::FOLDER;
+use super::links::{Tree, link, link_tree, remove_tree};
+use crate::core::Shared;
+use crate::directory::KEY_FILE;
+use crate::objects::BODIES;
+use crate::recovery::CHECKPOINT;
+
+/// How often the list of whole files may change while they are linked.
+const ATTEMPTS: usize = 100;
+
+/// Where bodies lie in their folder; `docs/internals/objects.md` has the names.
+const BODY_FOLDERS: [&str; 2] = ["segments", "files"];
+const BODY_START: &str = "start";
+
+/// One file of a backup.
+pub(super) struct Source {
+    /// In the backup.
+    pub path: String,
+    /// Where its bytes are now.
+    pub from: PathBuf,
+    /// How many of them count; `None`: those that are there when it is sent.
+    pub bytes: Option<u64>,
+    /// What comes behind them.
+    pub end: Vec<u8>,
+}
+
+/// See the module's documentation. Dropping it ends what the backup holds.
+pub(super) struct Capture {
+    /// In the order in which they have to be read.
+    pub sources: Vec<Source>,
+    pub folders: Vec<String>,
+    pub manifest: Vec<u8>,
+    pub identity: [u8; 16],
+    pub taken_ms: u64,
+    /// How long the logs stood still.
+    pub paused_us: u64,
+    // Dropped in this order: links first, then what may be deleted.
+    _links: Links,
+    _bodies: Option<DiskHold>,
+    log: Option<LogHold>,
+}
+
+impl Capture {
+    /// Says that the log is let go, so that the caller may look for what can be deleted.
+    pub(super) fn release_log(&mut self) {
+        self.log = None;
+    }
+}
+
+/// The folder of second names.
+struct Links(PathBuf);
+
+impl Links {
+    fn new(data: &Path) -> io::Result<Self> {
+        let path = data.join(FOLDER);
+        remove_tree(&path)?;
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        if let Err(error) = remove_tree(&self.0) {
+            tracing::warn!(%error, folder = FOLDER, "what a backup held could not be removed; the next start does it");
+        }
+    }
+}
+
+/// What is seen at the moment of a backup.
+struct Moment {
+    contents: Contents,
+    open: Vec<OpenSegment>,
+    files: Vec<String>,
+    taken_ms: u64,
+}
+
+impl Capture {
+    /// Waits until the checkpoint is not being written, then until every log is between two batches.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn take(shared: &Shared) -> io::Result<Self> {
+        let data = shared.options.data.clone();
+        let log = shared.segments.hold();
+        let bodies = shared.bodies.as_ref().map(|store| store.disk.hold());
+        let links = Links::new(&data)?;
+        let tree = link_checkpoint(shared, &data, &links.0)?;
+        let begin_ns = shared.clock.monotonic_ns();
+        let moment = shared.segments.at_one_moment(|open| look(shared, &data, &links.0, open))?;
+        let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
+        let mut capture = Self {
+            sources: Vec::new(),
+            folders: tree.folders,
+            manifest: Vec::new(),
+            identity: moment.contents.identity,
+            taken_ms: moment.taken_ms,
+            paused_us,
+            _links: links,
+            _bodies: bodies,
+            log: Some(log),
+        };
+        let held = capture._links.0.clone();
+        let held_files = tree.files.into_iter().map(|(path, _)| path).chain(moment.files);
+        capture.sources.extend(held_files.map(|path| Source {
+            from: held.join(&path),
+            path,
+            bytes: None,
+            end: Vec::new(),
+        }));
+        capture.manifest = capture.add_log(&data, moment.contents, moment.open)?.encode();
+        if shared.bodies.is_some() {
+            capture.add_bodies(&data)?;
+        }
+        Ok(capture)
+    }
+
+    /// Adds all segments up to the places of the moment, each stream closed there, and gives the manifest of that.
+    fn add_log(&mut self, data: &Path, mut contents: Contents, open: Vec<OpenSegment>) -> io::Result<Contents> {
+        let unlisted = || io::Error::other("the manifest lists no log yet: restart the node first");
+        for copy in copy_at(contents.streams.as_mut().ok_or_else(unlisted)?, open) {
+            let from = data.join(&copy.path);
+            self.sources.push(Source { path: copy.path, from, bytes: copy.bytes, end: copy.end });
+        }
+        self.folders.push("log".to_owned());
+        Ok(contents)
+    }
+
+    /// Adds the files of bodies that are there by now. Those being written have another name, and what is written behind
+    /// the length of now belongs to nobody.
+    fn add_bodies(&mut self, data: &Path) -> io::Result<()> {
+        for folder in BODY_FOLDERS {
+            self.folders.push(format!("{BODIES}/{folder}"));
+            let mut names = Vec::new();
+            for entry in fs::read_dir(data.join(BODIES).join(folder))? {
+                let entry = entry?;
+                if let Some(name) = entry.file_name().to_str().filter(|name| !name.ends_with(".new")) {
+                    names.push((name.to_owned(), entry.metadata()?.len()));
+                }
+            }
+            names.sort();
+            for (name, length) in names {
+                let path = format!("{BODIES}/{folder}/{name}");
+                // An index may be replaced by a shorter one of the same segment.
+                let bytes = Some(length).filter(|_| !name.ends_with(".idx"));
+                self.sources.push(Source { from: data.join(&path), path, bytes, end: Vec::new() });
+            }
+        }
+        // Last, so that it knows all numbers that were given.
+        let path = format!("{BODIES}/{BODY_START}");
+        let from = data.join(&path);
+        if from.exists() {
+            self.sources.push(Source { path, from, bytes: None, end: Vec::new() });
+        }
+        Ok(())
+    }
+}
+
+/// The checkpoint between two writes.
+fn link_checkpoint(shared: &Shared, data: &Path, held: &Path) -> io::Result<Tree> {
+    let (done, answer) = mpsc::channel();
+    let (from, to) = (data.to_owned(), held.to_owned());
+    shared.flusher.pause(move || {
+        // Nobody waits any more only if this thread has panicked.
+        let _ = done.send(link_tree(&from, &to, CHECKPOINT));
+    });
+    answer.recv().unwrap_or_else(|_| Err(io::Error::other("the node is stopping")))
+}
+
+/// Looks at what must agree with the places of the logs. All logs stand still meanwhile.
+fn look(shared: &Shared, data: &Path, held: &Path, open: &[OpenSegment]) -> io::Result<Moment> {
+    let taken_ms = shared.clock.now();
+    let manifest = shared.segments.manifest();
+    for _ in 0..ATTEMPTS {
+        let contents = manifest.contents();
+        let files = link_files(&contents, data, held)?;
+        // Users of S3 are written at any time.
+        if manifest.contents().files == contents.files {
+            return Ok(Moment { contents, open: open.to_vec(), files, taken_ms });
+        }
+        for file in files {
+            fs::remove_file(held.join(file))?;
+        }
+    }
+    Err(io::Error::other("files kept being replaced; try again"))
+}
+
+/// Gives second names to the files that are replaced as a whole.
+fn link_files(contents: &Contents, data: &Path, held: &Path) -> io::Result<Vec<String>> {
+    let mut paths: Vec<String> = contents.files.keys().chain(&contents.expected).cloned().collect();
+    if !paths.iter().any(|path| path == KEY_FILE) {
+        paths.push(KEY_FILE.to_owned());
+    }
+    let mut linked = Vec::new();
+    for path in paths {
+        if let Some((folder, _)) = path.rsplit_once('/') {
+            fs::create_dir_all(held.join(folder))?;
+        }
+        match link(data, held, &path) {
+            Ok(()) => linked.push(path),
+            // One that is being removed, or the keys of a node without any.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(linked)
+}
+
+/// The manifest's name, for who sends it.
+pub(super) const MANIFEST: &str = MANIFEST_FILE;

@@ -1,0 +1,124 @@
+//! Backups of a running node: everything that a data directory needs, as of one moment.
+//!
+//! A backup holds whatever is about to be deleted. It takes the checkpoint as it is between two writes, and then the
+//! place of every log at one moment. Then it sends all that while the node goes on. What is restored is what a power cut at that
+//! moment would have left; `docs/internals/backup.md` has the argument.
+//!
+//! Promises: everything that was acknowledged before a backup began is in it, and nothing of a transaction in part. No
+//! core waits for it longer than for one batch. Must not know where backups are kept.
+
+mod capture;
+mod links;
+mod send;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use millrace_api::{BackupPieces, Backups, Permission, Principal};
+use millrace_base::{Error, ErrorCode};
+use millrace_io::is_out_of_space;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::backend::CoreHandle;
+use crate::core::Shared;
+use crate::options::Durability;
+use capture::Capture;
+use send::{PIECES_AHEAD, send};
+
+/// In the data directory: files that a backup keeps from being deleted.
+const FOLDER: &str = "backup.held";
+
+/// Removes what a backup left that a crash ended.
+pub(crate) fn remove_leftovers(data: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(data.join(FOLDER)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The place of the one backup that may be under way.
+struct Turn(Arc<Shared>);
+
+impl Turn {
+    fn take(shared: &Arc<Shared>) -> Result<Self, Error> {
+        if shared.is_backing_up.swap(true, Ordering::Acquire) {
+            let message = "another backup of this node is under way; try again when it has ended";
+            return Err(Error::new(ErrorCode::Overloaded, message));
+        }
+        Ok(Self(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.is_backing_up.store(false, Ordering::Release);
+    }
+}
+
+/// The archive on its way out.
+struct Pieces(mpsc::Receiver<Bytes>);
+
+impl BackupPieces for Pieces {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.0.poll_recv(context)
+    }
+}
+
+impl Backups for CoreHandle {
+    async fn backup(&self, principal: &Principal) -> Result<Box<dyn BackupPieces>, Error> {
+        if !principal.may(Permission::Admin) {
+            return Err(Error::new(ErrorCode::Forbidden, "a backup needs the role admin"));
+        }
+        let shared = self.shared();
+        refuse_what_has_no_backup(&shared)?;
+        let turn = Turn::take(&shared)?;
+        let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
+        let (begun, has_begun) = oneshot::channel();
+        // No app changes between its file and the entries of its workflows.
+        let _no_deployment = shared.deploying.lock().await;
+        let failed = |error: &io::Error| refused(&error.to_string(), is_out_of_space(error));
+        let copied = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("backup".to_owned());
+        thread
+            .spawn(move || {
+                let _turn = turn;
+                match Capture::take(&copied) {
+                    Ok(capture) => {
+                        // Whoever asked may be gone; then nobody reads, which sending notices.
+                        let _ = begun.send(Ok(()));
+                        send(&copied, capture, sender);
+                    }
+                    Err(error) => {
+                        let _ = begun.send(Err(error));
+                    }
+                }
+            })
+            .map_err(|error| failed(&error))?;
+        match has_begun.await {
+            Ok(Ok(())) => Ok(Box::new(Pieces(receiver))),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(refused("its thread panicked", false)),
+        }
+    }
+}
+
+fn refused(why: &str, is_full: bool) -> Error {
+    let code = if is_full { ErrorCode::ReadOnly } else { ErrorCode::Internal };
+    Error::new(code, format!("the backup could not begin: {why}"))
+}
+
+fn refuse_what_has_no_backup(shared: &Shared) -> Result<(), Error> {
+    let why = if shared.cluster.is_some() {
+        "a cluster cannot be backed up yet: its nodes keep copies of each other's state"
+    } else if shared.options.durability == Durability::None {
+        "a node with durability \"none\" keeps no log, so it cannot be backed up while it runs: stop it and copy its data directory"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorCode::NotYetSupported, why))
+}

@@ -1,0 +1,206 @@
+//! Backups from the command line: `millrace backup` and `millrace restore`.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use bytes::{Buf, Bytes};
+use clap::{Args, Subcommand};
+use millrace_backup::{Folder, Repository, Snapshot};
+use millrace_client::{BackupStream, Client, ClientError};
+
+use crate::Failure;
+use crate::calls::{block_on, client};
+use crate::cli::NodeArgs;
+use crate::table::Table;
+
+pub(crate) const BACKUP_EXAMPLES: &str = "\
+Examples:
+  millrace backup /mnt/backups/shop
+  millrace backup list /mnt/backups/shop
+  millrace backup verify /mnt/backups/shop";
+
+pub(crate) const RESTORE_EXAMPLES: &str = "\
+Examples:
+  millrace restore /mnt/backups/shop --data ./restored
+  millrace restore /mnt/backups/shop --data ./restored --backup 2026-01-02T03-04-05.678Z";
+
+/// Pieces of a backup that have come and are not written yet.
+const PIECES: usize = 64;
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub(crate) struct BackupArgs {
+    #[command(subcommand)]
+    command: Option<BackupCommand>,
+    /// The folder that keeps the backups: empty or not there yet, the first time
+    #[arg(value_name = "PLACE")]
+    place: Option<PathBuf>,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum BackupCommand {
+    /// List the backups in a folder, oldest first
+    List {
+        /// The folder
+        place: PathBuf,
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read every byte of the backups in a folder, and compare it with its hash
+    ///
+    /// The exit code is 1 if anything is damaged or missing.
+    Verify {
+        /// The folder
+        place: PathBuf,
+        /// Only this backup, as `millrace backup list` prints it
+        #[arg(long, value_name = "ID")]
+        backup: Option<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RestoreArgs {
+    /// The folder that keeps the backups
+    #[arg(value_name = "PLACE")]
+    place: PathBuf,
+    /// The directory to make; it must be empty or not be there
+    #[arg(long, value_name = "DIR", env = "MILLRACE_DATA")]
+    data: PathBuf,
+    /// Which backup, as `millrace backup list` prints it; the newest without this
+    #[arg(long, value_name = "ID")]
+    backup: Option<String>,
+}
+
+/// Backs up, lists or verifies.
+///
+/// # Errors
+/// Why there is no new backup; or that something in the place is damaged.
+pub(crate) fn run(args: &BackupArgs) -> Result<(), Failure> {
+    match (&args.command, &args.place) {
+        (Some(BackupCommand::List { place, json }), _) => list(place, *json),
+        (Some(BackupCommand::Verify { place, backup }), _) => verify(place, backup.as_deref()),
+        (None, Some(place)) => back_up(place, client(&args.node)?),
+        (None, None) => Err("name the folder that keeps the backups".into()),
+    }
+}
+
+fn back_up(place: &Path, client: Client) -> Result<(), Failure> {
+    let repository = Repository::open_or_make(Folder::new(place))?;
+    // What the node does not do is said before anything is made of it.
+    let (pieces, archive) = sync_channel(PIECES);
+    let (begun, has_begun) = sync_channel(1);
+    let receiver = std::thread::spawn(move || {
+        block_on(async move {
+            let stream = match client.backup().await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    // The other end waits for this one word.
+                    let _ = begun.send(false);
+                    return Err(error);
+                }
+            };
+            let _ = begun.send(true);
+            forward(stream, &pieces).await
+        })
+    });
+    let kept = match has_begun.recv() {
+        Ok(true) => Some(repository.backup(Archive { pieces: archive, piece: Bytes::new() })),
+        _ => None,
+    };
+    let sent = receiver.join().unwrap_or_else(|_| Err("the backup's receiver panicked".into()));
+    let report = match (kept, sent) {
+        (Some(Ok(report)), _) => report,
+        // A node that broke off says why; so does a place that took no more.
+        (Some(Err(error)), Ok(())) => return Err(error.into()),
+        (_, Err(error)) => return Err(error),
+        (None, Ok(())) => return Err("the node sent nothing".into()),
+    };
+    println!("backup {}: {} files, {} bytes, {} of them new", report.id, report.files, report.bytes, report.new_bytes);
+    Ok(())
+}
+
+/// Hands on what comes. When nobody takes it any more, whoever took it says why.
+async fn forward(mut stream: BackupStream, pieces: &SyncSender<Bytes>) -> Result<(), ClientError> {
+    while let Some(piece) = stream.next().await? {
+        if pieces.send(piece).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Pieces as one text to read.
+struct Archive {
+    pieces: Receiver<Bytes>,
+    piece: Bytes,
+}
+
+impl Read for Archive {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.pieces.recv() {
+                Ok(piece) => self.piece = piece,
+                Err(_) => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        self.piece.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}
+
+fn list(place: &Path, is_json: bool) -> Result<(), Failure> {
+    let snapshots = Repository::open(Folder::new(place))?.snapshots()?;
+    if is_json {
+        for snapshot in &snapshots {
+            let Snapshot { id, taken_ms, server, identity, files, .. } = snapshot;
+            let bytes = snapshot.bytes();
+            let line = serde_json::json!({
+                "id": id, "taken_ms": taken_ms, "server": server, "identity": identity, "files": files.len(), "bytes": bytes
+            });
+            println!("{line}");
+        }
+        return Ok(());
+    }
+    let mut table = Table::new(&["BACKUP", "FILES", "BYTES", "SERVER"]);
+    for snapshot in &snapshots {
+        let (files, bytes) = (snapshot.files.len().to_string(), snapshot.bytes().to_string());
+        table.row(&[&snapshot.id, &files, &bytes, &snapshot.server]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+fn verify(place: &Path, id: Option<&str>) -> Result<(), Failure> {
+    let repository = Repository::open(Folder::new(place))?;
+    let snapshots = match id {
+        Some(id) => vec![repository.snapshot(Some(id))?],
+        None => repository.snapshots()?,
+    };
+    let report = repository.verify(&snapshots)?;
+    for damage in &report.damage {
+        println!("damage: {damage}");
+    }
+    if !report.damage.is_empty() {
+        let what = format!("{} of {} chunks are damaged: make a new backup", report.damage.len(), report.chunks);
+        return Err(what.into());
+    }
+    println!("{} backups are whole: {} chunks, {} bytes", report.snapshots, report.chunks, report.bytes);
+    Ok(())
+}
+
+/// Makes a data directory.
+///
+/// # Errors
+/// Why it was not made.
+pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
+    let repository = Repository::open(Folder::new(&args.place))?;
+    let snapshot = repository.snapshot(args.backup.as_deref())?;
+    let report = repository.restore(&snapshot, &args.data)?;
+    println!("restored {} into {}: {} files, {} bytes", snapshot.id, args.data.display(), report.files, report.bytes);
+    Ok(())
+}
