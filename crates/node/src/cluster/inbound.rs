@@ -11,7 +11,7 @@ use millrace_replica::NodeId;
 use super::snapshots::Job;
 use super::wire::{For, Part};
 use super::{Cluster, Heard, Proposal, Word};
-use crate::core::{NodeMessage, Shared};
+use crate::core::{NodeMessage, Shared, SnapshotNews};
 
 /// Where links put what they bring.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl Inbound {
         }
         match part {
             Part::Offer { at } => {
-                let offered = NodeMessage::SnapshotOffered { shard, from, transfer, at };
+                let offered = NodeMessage::Snapshot(SnapshotNews::Offered { shard, from, transfer, at });
                 self.shared.send(self.shared.core_of(shard), offered);
             }
             part => self.shared.flusher.snapshot(Job::Heard { from, shard, transfer, part }),

@@ -23,7 +23,7 @@ use millrace_store::{Export, Import, Store, StoreError};
 
 use super::Word;
 use super::wire::Part;
-use crate::core::{NodeMessage, Shared};
+use crate::core::{NodeMessage, Shared, SnapshotNews};
 
 /// Transfers that leave this node at a time. Others wait.
 const OUTGOING: usize = 4;
@@ -154,12 +154,12 @@ impl Snapshots {
                 // Else the checkpoint is not as far yet: the replica asks again.
                 Ok(export) if export.lsn() >= at_least => export,
                 Ok(_) => {
-                    shared.send(core, NodeMessage::SnapshotFailed { shard, to });
+                    tell(shared, core, SnapshotNews::Failed { shard, to });
                     continue;
                 }
                 Err(error) => {
                     tracing::warn!(shard = shard.0, node = to.0, %error, "a shard's rows cannot be carried to another node");
-                    shared.send(core, NodeMessage::SnapshotFailed { shard, to });
+                    tell(shared, core, SnapshotNews::Failed { shard, to });
                     continue;
                 }
             };
@@ -209,15 +209,15 @@ impl Snapshots {
     fn end(&mut self, shared: &Shared, key: (NodeId, ShardId), at: Option<Lsn>) {
         let Some(outgoing) = self.outgoing.remove(&key) else { return };
         let (to, shard) = key;
-        let message = match at {
+        let news = match at {
             Some(at) => {
                 let until_ns = shared.clock.monotonic_ns().saturating_add(PINNED_NS);
                 self.pinned.push((shard, at, until_ns));
-                NodeMessage::SnapshotShipped { shard, to, at }
+                SnapshotNews::Shipped { shard, to, at }
             }
-            None => NodeMessage::SnapshotFailed { shard, to },
+            None => SnapshotNews::Failed { shard, to },
         };
-        shared.send(outgoing.core, message);
+        tell(shared, outgoing.core, news);
         self.ship_next(shared);
     }
 
@@ -289,7 +289,7 @@ impl Snapshots {
                     known.store(at.lsn.0, Ordering::Release);
                 }
                 let store = Box::new(store);
-                shared.send(core, NodeMessage::SnapshotInstalled { shard, from, message, store });
+                tell(shared, core, SnapshotNews::Installed { shard, from, message, store });
             }
             Err(error) => give_up(shared, (core, shard), &error),
         }
@@ -301,7 +301,7 @@ impl Snapshots {
         tracing::warn!(shard = shard.0, reason, "a shard's rows have not come whole from another node");
         match emptied(shared, shard) {
             Ok(store) => {
-                shared.send(core, NodeMessage::InstallFailed { shard, store: Box::new(store) });
+                tell(shared, core, SnapshotNews::NotInstalled { shard, store: Box::new(store) });
             }
             Err(error) => give_up(shared, (core, shard), &error),
         }
@@ -319,7 +319,7 @@ pub(crate) fn emptied(shared: &Shared, shard: ShardId) -> Result<Store, StoreErr
 /// The checkpoint fails: the shard's replica takes part no more.
 fn give_up(shared: &Shared, (core, shard): (usize, ShardId), error: &StoreError) {
     let reason = format!("its rows could not be replaced: {error}");
-    shared.send(core, NodeMessage::StopReplica { shard, reason });
+    tell(shared, core, SnapshotNews::Broken { shard, reason });
 }
 
 /// The rows of a shard that had lost everything are whole again, without a snapshot: entries from the first on have come.
@@ -327,6 +327,10 @@ fn end_reset(shared: &Shared, shard: ShardId) {
     if let Err(error) = Import::end_empty(&*shared.checkpoint, shard) {
         tracing::warn!(shard = shard.0, %error, "the next start will read the shard's rows from another node once more");
     }
+}
+
+fn tell(shared: &Shared, core: usize, news: SnapshotNews) {
+    shared.send(core, NodeMessage::Snapshot(news));
 }
 
 fn ask(shared: &Shared, shard: ShardId, incoming: &mut Incoming) {

@@ -35,18 +35,8 @@ pub(crate) enum NodeMessage {
     LogRead { shard: ShardId, to: NodeId, after: EntryId, entries: Vec<LogEntry> },
     /// A shard's state was read again.
     Reopened { shard: ShardId, store: Result<Box<Store>, String> },
-    /// A shard's rows could not be carried to a peer.
-    SnapshotFailed { shard: ShardId, to: NodeId },
-    /// A shard's rows, up to an entry, were carried to a peer.
-    SnapshotShipped { shard: ShardId, to: NodeId, at: Lsn },
-    /// A peer offers a shard's rows.
-    SnapshotOffered { shard: ShardId, from: NodeId, transfer: u64, at: Lsn },
-    /// The rows that a peer has offered are installed, and its replica has said this.
-    SnapshotInstalled { shard: ShardId, from: NodeId, message: Message, store: Box<Store> },
-    /// The rows that a peer has offered did not come whole: the shard is empty here.
-    InstallFailed { shard: ShardId, store: Box<Store> },
-    /// A shard's rows can be neither read nor written.
-    StopReplica { shard: ShardId, reason: String },
+    /// What becomes of a snapshot.
+    Snapshot(SnapshotNews),
     /// Guidance says who owns a shard, and which nodes hold its log.
     Guided { shard: ShardId, owner: NodeId, epoch: Epoch, replicas: Vec<NodeId> },
     /// A node is gone.
@@ -83,6 +73,22 @@ pub(crate) enum NodeMessage {
     Remove { app: String, done: oneshot::Sender<bool> },
 }
 
+/// What becomes of a snapshot of a shard's rows.
+pub(crate) enum SnapshotNews {
+    /// It could not be carried to a peer.
+    Failed { shard: ShardId, to: NodeId },
+    /// It was carried to a peer, and holds everything up to an entry.
+    Shipped { shard: ShardId, to: NodeId, at: Lsn },
+    /// A peer offers one.
+    Offered { shard: ShardId, from: NodeId, transfer: u64, at: Lsn },
+    /// The one that a peer has offered is installed, and its replica has said this.
+    Installed { shard: ShardId, from: NodeId, message: Message, store: Box<Store> },
+    /// The one that a peer has offered did not come whole: the shard is empty here.
+    NotInstalled { shard: ShardId, store: Box<Store> },
+    /// The shard's rows can be neither read nor written.
+    Broken { shard: ShardId, reason: String },
+}
+
 /// Gives a message to its core. Where nobody waits for an answer any more, the node is stopping.
 pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
     match message {
@@ -109,12 +115,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
             Ok(store) => core.reopened(shard, *store),
             Err(reason) => core.reopen_failed(shard, &reason),
         },
-        message @ (NodeMessage::SnapshotFailed { .. }
-        | NodeMessage::SnapshotShipped { .. }
-        | NodeMessage::SnapshotOffered { .. }
-        | NodeMessage::SnapshotInstalled { .. }
-        | NodeMessage::InstallFailed { .. }) => handle_snapshot(core, message),
-        NodeMessage::StopReplica { shard, reason } => core.stop_replica(shard, &reason),
+        NodeMessage::Snapshot(news) => handle_snapshot(core, news),
         NodeMessage::Guided { shard, owner, epoch, replicas } => core.guided(shard, owner, epoch, &replicas),
         NodeMessage::PeerLost { node } => core.peer_lost(node),
         NodeMessage::PeerRestarted { node } => core.peer_restarted(node),
@@ -160,16 +161,16 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
 }
 
 /// What becomes of a snapshot, to another node or from one.
-fn handle_snapshot(core: &mut Core, message: NodeMessage) {
-    match message {
-        NodeMessage::SnapshotFailed { shard, to } => core.snapshot_failed(shard, to),
-        NodeMessage::SnapshotShipped { shard, to, at } => core.snapshot_shipped(shard, to, at),
-        NodeMessage::SnapshotOffered { shard, from, transfer, at } => offered(core, shard, (from, transfer, at)),
-        NodeMessage::SnapshotInstalled { shard, from, message, store } => {
+fn handle_snapshot(core: &mut Core, news: SnapshotNews) {
+    match news {
+        SnapshotNews::Failed { shard, to } => core.snapshot_failed(shard, to),
+        SnapshotNews::Shipped { shard, to, at } => core.snapshot_shipped(shard, to, at),
+        SnapshotNews::Offered { shard, from, transfer, at } => offered(core, shard, (from, transfer, at)),
+        SnapshotNews::Installed { shard, from, message, store } => {
             core.snapshot_installed(shard, from, message, *store);
         }
-        NodeMessage::InstallFailed { shard, store } => core.install_failed(shard, *store, RealRandom.next_u64()),
-        _ => {}
+        SnapshotNews::NotInstalled { shard, store } => core.install_failed(shard, *store, RealRandom.next_u64()),
+        SnapshotNews::Broken { shard, reason } => core.stop_replica(shard, &reason),
     }
 }
 

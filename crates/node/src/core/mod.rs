@@ -30,7 +30,7 @@ use crate::metrics::HandlerMetrics;
 use crate::objects::BodyStore;
 use crate::options::{NodeOptions, Outside};
 
-pub(crate) use message::{NodeMessage, handle};
+pub(crate) use message::{NodeMessage, SnapshotNews, handle};
 pub(crate) use platform::CorePlatform;
 pub(crate) use programs::{activate, handler_metric, load, miss, route_metric};
 pub(crate) use reply::ReplyFuture;
