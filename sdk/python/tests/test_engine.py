@@ -39,6 +39,10 @@ from millrace._worker.worker import Worker
 T = TypeVar("T")
 
 
+# Exceptions that `except Exception` lets through.
+LEAVING = {error.__name__: error for error in (asyncio.CancelledError, KeyboardInterrupt, SystemExit)}
+
+
 @dataclass
 class Seat:
     row: int
@@ -76,6 +80,21 @@ class Account(Service):
 
     async def broken(self) -> None:
         raise ValueError("no such luck")
+
+    async def leaves_at_once(self, name: str) -> None:
+        raise LEAVING[name]
+
+    async def leaves_before_a_call(self, name: str) -> None:
+        if name in LEAVING:
+            raise LEAVING[name]
+        await Account("other").deposit(1)
+
+    async def leaves_after_a_call(self, name: str) -> None:
+        await Account("other").deposit(1)
+        raise LEAVING[name]
+
+    def plain_leaves(self, name: str) -> None:
+        raise LEAVING[name]
 
     async def refused_for_good(self) -> None:
         raise TerminalError("the data is broken")
@@ -338,6 +357,16 @@ def test_an_error_tells_the_users_file_and_line(server: FakeServer) -> None:
     with pytest.raises(ServerError):
         run(server.call("account", "ann", "refused_for_good"))
     assert server.frames[-1].flags == 1
+
+
+@pytest.mark.parametrize("error", LEAVING)
+@pytest.mark.parametrize("handler", ["leaves_at_once", "leaves_before_a_call", "leaves_after_a_call", "plain_leaves"])
+def test_what_is_no_exception_fails_the_call_as_well(server: FakeServer, handler: str, error: str) -> None:
+    with pytest.raises(ServerError) as caught:
+        run(server.call("account", "ann", handler, error))
+    assert caught.value.code == "function-failed"
+    # The worker is none the worse for it.
+    assert run(server.call("account", "ann", "deposit", 5)) == 5
 
 
 def test_an_unknown_handler_has_a_code(server: FakeServer) -> None:

@@ -157,7 +157,7 @@ class Attempt:
             self._call_handler().send(None)
         except StopIteration as end:
             self._outcome = (end.value, None)
-        except Exception as error:
+        except BaseException as error:  # Whatever it is, the server waits for the turn's end.
             self._outcome = (None, error)
         finally:
             current.reset(token)
@@ -172,7 +172,9 @@ class Attempt:
                 value = await self._call_handler()
             else:
                 value = await self._threads.run(self.loop, self._call_handler)
-        except (Exception, asyncio.CancelledError) as error:
+        except GeneratorExit:
+            raise  # Nobody runs this coroutine any more.
+        except BaseException as error:
             if self.ended:
                 raise
             self._outcome = (None, error)
@@ -200,7 +202,7 @@ class Attempt:
             output = self._output(value)
             self._flush()
             self._emit(Type.OUTPUT, payloads.pack_value(output))
-        except (Exception, asyncio.CancelledError) as problem:
+        except BaseException as problem:
             failure, terminal, trace = failure_of(problem)
             self.failure = (failure, trace)
             self._emit(Type.FAILURE, payloads.encode_failure(failure, trace), terminal * payloads.TERMINAL)
