@@ -11,6 +11,7 @@ from typing import Any
 from ._protocol import signature
 from ._protocol.frames import CONTENT_TYPE, VERSION, ProtocolError
 from ._types import dumps
+from ._worker.threads import NoThread
 from ._worker.worker import KEPT_ATTEMPTS, THREADS, Worker
 from .service import Service
 
@@ -87,6 +88,10 @@ class Application:
         except _Refusal as refusal:
             status, content_type = refusal.status, b"application/json"
             answer = dumps({"code": "worker-refused", "detail": refusal.detail})
+        except NoThread as error:
+            # The server makes the call again, or tells its caller to.
+            status, content_type = 503, b"application/json"
+            answer = dumps({"code": "worker-unavailable", "detail": str(error)})
         except ProtocolError as error:
             status, content_type = 400, b"application/json"
             answer = dumps({"code": "worker-protocol", "detail": str(error)})

@@ -26,6 +26,7 @@ from ..errors import UsageError
 from .failures import exception_of, failure_of
 from .replay import Trail
 from .state import State, _Unknown
+from .threads import NoThread
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -60,6 +61,8 @@ class Attempt:
         self.cancelled = False
         #: The error that the handler ended with, and its traceback.
         self.failure: tuple[Failure, str] | None = None
+        #: Set if the handler did not run because the worker has no thread for it.
+        self.no_thread: NoThread | None = None
         # What the server has of this attempt: how many frames, and their checksum.
         self.reported = 0
         self.reported_checksum = 0
@@ -177,6 +180,8 @@ class Attempt:
         except BaseException as error:
             if self.ended:
                 raise
+            if isinstance(error, NoThread):
+                self.no_thread = error
             self._outcome = (None, error)
         else:
             self._outcome = (value, None)
