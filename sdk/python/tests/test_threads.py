@@ -64,7 +64,7 @@ def test_a_plain_handler_that_raises_stop_iteration_fails() -> None:
 def test_where_no_thread_is_left_the_server_is_told_to_come_again() -> None:
     app = asgi(Counter)
     app._worker._threads = HandlerThreads(1, limit=1)
-    app._worker._threads._taken = 1
+    app._worker._threads.taken = 1
     status, answer = ask(app, body=body_of(), headers=HEADERS)
     assert (status, loads(answer)["code"]) == (503, "worker-unavailable")
 

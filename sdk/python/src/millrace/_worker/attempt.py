@@ -130,6 +130,11 @@ class Attempt:
         return False
 
     @property
+    def is_in_a_turn(self) -> bool:
+        """Whether the handler can go on: it does not wait for the server."""
+        return self._turn is not None or self._turn_is_due
+
+    @property
     def task(self) -> asyncio.Future[Any] | None:
         """The handler's task, once it runs."""
         return self._task

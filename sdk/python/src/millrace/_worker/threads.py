@@ -30,15 +30,15 @@ class HandlerThreads:
         self._running = threading.BoundedSemaphore(running)
         self._pool = ThreadPoolExecutor(limit, "millrace-handler")
         self._limit = limit
-        self._taken = 0
+        self.taken = 0
         self._lock = threading.Lock()
 
     async def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> T:
         """Runs a function in a thread, in the caller's context. Raises :class:`NoThread` if there is none."""
         with self._lock:
-            if self._taken >= self._limit:
+            if self.taken >= self._limit:
                 raise NoThread(f"all {self._limit} threads of this worker are taken")
-            self._taken += 1
+            self.taken += 1
         context = contextvars.copy_context()
         is_wanted = True
 
@@ -67,7 +67,7 @@ class HandlerThreads:
 
     def _give_back(self, _: object = None) -> None:
         with self._lock:
-            self._taken -= 1
+            self.taken -= 1
 
     def wait(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
         """Blocks the calling thread of this pool until the event loop has run a coroutine."""

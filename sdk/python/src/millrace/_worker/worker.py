@@ -63,6 +63,11 @@ class Worker:
             }
         )
 
+    @property
+    def threads_taken(self) -> int:
+        """How many threads run a plain handler, or wait for one."""
+        return self._threads.taken
+
     def close(self) -> None:
         for attempt in list(self._deadlines):
             attempt.cancel()
