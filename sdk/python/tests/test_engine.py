@@ -391,6 +391,8 @@ def test_plain_handlers_run_in_threads(server: FakeServer) -> None:
         (True, "amount: expected an integer, got True"),
         ({"amount": 1, "x": 2}, "amount: expected an integer"),
         ({"amount": None}, "amount: expected an integer, got None"),
+        (None, "amount is missing"),
+        ({}, "amount is missing"),
     ],
 )
 def test_a_wrong_input_is_refused_with_its_place(server: FakeServer, input: Any, problem: str) -> None:
@@ -402,7 +404,8 @@ def test_a_wrong_input_is_refused_with_its_place(server: FakeServer, input: Any,
 def test_many_parameters_are_an_object(server: FakeServer) -> None:
     for input, problem in (
         ([], "expected an object of the parameters to, amount"),
-        ({"to": "x"}, "amount: expected a value"),
+        ({"to": "x"}, "amount is missing"),
+        (None, "to is missing"),
         ({"to": "x", "amount": 1, "by": 2}, "by: expected no such parameter"),
     ):
         with pytest.raises(ServerError, match=problem):
