@@ -16,7 +16,7 @@ from millrace._protocol.signature import NO_ATTEMPT, sign
 from millrace._types import loads
 
 ATTEMPT = b"a" * 16
-SECRET = b"secret"
+SECRET = b"sixteen letters."
 
 
 class Counter(Service):
@@ -157,6 +157,15 @@ def test_other_signatures_are_refused(headers: dict[str, str], told: str) -> Non
 
 
 def test_the_secret_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLRACE_WORKER_SECRET", "secret")
+    monkeypatch.setenv("MILLRACE_WORKER_SECRET", SECRET.decode())
     assert ask(asgi(Counter), body=body_of(), headers=HEADERS)[0] == 401
     assert ask(asgi(Counter), body=body_of(), headers=signed(body_of()))[0] == 200
+
+
+@pytest.mark.parametrize("secret", ["", "abc", "fifteen letters", b"fifteen letters"])
+def test_a_secret_that_can_be_guessed_is_refused(secret: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="16 bytes or more"):
+        asgi(Counter, secret=secret)
+    monkeypatch.setenv("MILLRACE_WORKER_SECRET", "fifteen letters")
+    with pytest.raises(ValueError, match="16 bytes or more"):
+        asgi(Counter)

@@ -20,6 +20,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 SECRET_VARIABLE = "MILLRACE_WORKER_SECRET"
+SECRET_BYTES = 16
 
 # As many bytes as the server sends of one attempt, and the headers of their frames.
 _BODY_LIMIT_BYTES = 65 * 1024 * 1024
@@ -42,16 +43,19 @@ def asgi(
     """An application for these services.
 
     :param secret: the deployment's secret, with which the server signs its requests. It is that of the
-        environment variable ``MILLRACE_WORKER_SECRET`` if it is left out. Without any, the application
-        answers only clients on the loopback address.
+        environment variable ``MILLRACE_WORKER_SECRET`` if it is left out. It has 16 bytes or more. Without
+        any, the application answers only clients on the loopback address.
     :param threads: how many plain ``def`` handlers run at once.
     :param kept_attempts: how many suspended handlers stay in memory. Others are run again.
     """
     if secret is None:
         secret = os.environ.get(SECRET_VARIABLE) or None
-    return Application(
-        services, Worker(services, threads, kept_attempts), secret.encode() if isinstance(secret, str) else secret
-    )
+    if isinstance(secret, str):
+        secret = secret.encode()
+    if secret is not None and len(secret) < SECRET_BYTES:
+        # One signed request is enough to try guesses on.
+        raise ValueError(f"the worker's secret has {len(secret)} bytes: use {SECRET_BYTES} bytes or more")
+    return Application(services, Worker(services, threads, kept_attempts), secret)
 
 
 class Application:
