@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import Any
 
 import pytest
+import uvicorn
 
 from millrace import Service, asgi
 from millrace._protocol import payloads
@@ -169,3 +171,32 @@ def test_a_secret_that_can_be_guessed_is_refused(secret: str | bytes, monkeypatc
     monkeypatch.setenv("MILLRACE_WORKER_SECRET", "fifteen letters")
     with pytest.raises(ValueError, match="16 bytes or more"):
         asgi(Counter)
+
+
+@pytest.mark.parametrize("protocol", ["h11", "httptools"])
+def test_replies_do_not_wait_for_the_servers_acknowledgement(protocol: str) -> None:
+    # As under `uvicorn --workers 2`: the socket's protocol number is 0, so asyncio leaves Nagle's algorithm on.
+    app, delayed = asgi(Counter), []
+
+    async def looked_at(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+        if scope["type"] == "http":
+            connection = send.__self__.transport.get_extra_info("socket")
+            delayed.append(not connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    async def steps() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            config = uvicorn.Config(looked_at, http=protocol, loop="asyncio", log_level="error")  # type: ignore[arg-type]
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+            writer.write(b"GET /discovery HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+            writer.close()
+            server.should_exit = True
+            await serving
+
+    asyncio.run(asyncio.wait_for(steps(), 20))
+    assert delayed == [False]
