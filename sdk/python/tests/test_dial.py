@@ -431,3 +431,19 @@ def test_dev_tells_of_calls_and_starts_anew_when_a_file_changes(tmp_path: Path) 
     assert "ms  echo/k/add  ok" in told
     assert "echo/k/broken  function-failed: ValueError: no such luck (echo_service.py:11)" in told
     assert "a file has changed" in told
+
+
+def test_the_worker_of_dev_does_not_outlive_it(tmp_path: Path) -> None:
+    file = tmp_path / "echo_service.py"
+    file.write_text(SERVICE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_SECONDS)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        process = subprocess.Popen([sys.executable, "-m", "millrace.dev", str(file), "--url", url])
+        try:
+            peer = Peer(listener.accept()[0])
+            peer.accept()
+        finally:
+            process.kill()
+            process.wait()
+        assert ended(peer)
