@@ -304,7 +304,7 @@ impl Ledger {
                 }
                 Ok(())
             }
-            ErrorCode::ShardStopped => {
+            ErrorCode::ShardStopped | ErrorCode::ResultUnknown => {
                 operation.is_in_doubt = true;
                 Ok(())
             }

@@ -3,6 +3,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use millrace_base::Error;
 
 /// The place in line of a request that has come and is not read; see [`Serving::poll_admission`].
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +46,8 @@ pub trait Serving: Clone + 'static {
     fn health(&self) -> Health;
 
     /// The guidance of the cluster, as JSON: its nodes, and for each shard its owner and replicas. `None` on a node by itself.
-    fn guidance(&self) -> Option<Bytes> {
+    /// An error while the node does not follow the cluster yet.
+    fn guidance(&self) -> Option<Result<Bytes, Error>> {
         None
     }
 }

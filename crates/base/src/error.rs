@@ -38,6 +38,7 @@ pub enum ErrorCode {
     PreconditionFailed,
     ReadOnly,
     RequestTimeout,
+    ResultUnknown,
     ShardStopped,
     ShuttingDown,
     SizeLimit,
@@ -69,7 +70,7 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, title.
 type Row = (ErrorCode, &'static str, &'static str);
 
-const TABLE: [Row; 56] = {
+const TABLE: [Row; 57] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", "The function refused the call"),
@@ -102,6 +103,7 @@ const TABLE: [Row; 56] = {
         (PreconditionFailed, "precondition-failed", "The record is not as the condition says"),
         (ReadOnly, "read-only", "The disk is full; the server only reads until space returns"),
         (RequestTimeout, "request-timeout", "The request took too long to arrive"),
+        (ResultUnknown, "result-unknown", "Nobody can say yet whether the call took effect"),
         (ShardStopped, "shard-stopped", "The shard stopped after a failed write and needs a restart"),
         (ShuttingDown, "shutting-down", "The server is stopping"),
         (SizeLimit, "size-limit", "The function exceeded a size limit"),
@@ -178,6 +180,7 @@ impl ErrorCode {
                 | OperationLimit
                 | Overloaded
                 | ReadOnly
+                | ResultUnknown
                 | ShardStopped
                 | ShuttingDown
                 | SizeLimit
@@ -194,7 +197,7 @@ impl ErrorCode {
     #[must_use]
     pub fn is_retryable(self) -> bool {
         use ErrorCode::*;
-        matches!(self, Overloaded | ReadOnly | ShardStopped | ShuttingDown | WorkerUnavailable)
+        matches!(self, Overloaded | ReadOnly | ResultUnknown | ShardStopped | ShuttingDown | WorkerUnavailable)
     }
 
     /// Whether an attempt on a worker was lost: nothing of it counts, and it may be made again.

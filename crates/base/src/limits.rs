@@ -484,6 +484,11 @@ pub const ARRIVALS: usize = QUEUE_REQUESTS;
 
 /// How long one of them may wait: a lost owner is replaced within a second, and one more owner may be lost meanwhile.
 pub const ARRIVAL_MS: u64 = 2_000;
+
+/// After so long without a word of a node, the calls that it has in hand are answered: two leases. The same holds for a
+/// majority of a shard's replicas. A node whose process was killed is replaced sooner.
+pub const UNREACHED_MS: u64 = 1_200;
+
 /// Bytes of one message between nodes: a message of replicas with one entry of [`ENTRY_BYTES`], or a reply with one page of
 /// [`PAGE_BYTES`], and the words around it.
 pub const PEER_MESSAGE_BYTES: usize = ENTRY_BYTES + (1 << 20);

@@ -3,7 +3,7 @@
 //! What the shard had in memory is gone, and so are the entries that were not durable. The platform must not let those
 //! entries become durable later: the opened shard gives their LSNs to other entries.
 
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::ShardId;
 use millrace_shard::Shard;
 
 use crate::core::Core;
@@ -24,9 +24,8 @@ impl<P: Platform> Core<P> {
         self.events.retain(|event| !matches!(event, Event::Peer { to, message } if *to == id || message.from == id));
         self.mail.retain(|mail| mail.shard() != id && sender_of(mail) != id);
         self.upkeep.forget(id);
-        for token in self.pending.unanswered_by(id) {
-            self.answer(token, Err(moved()));
-        }
+        let held = self.pending.unanswered_by(id);
+        self.give_up_requests(held, "the shard goes on at another node, or was opened again");
     }
 
     /// Takes a shard that was opened from its checkpoint and its log.
@@ -56,10 +55,4 @@ fn sender_of(mail: &ShardMail) -> ShardId {
         ShardMail::Message { delivery, .. } => delivery.from,
         ShardMail::Arrived { from, .. } => *from,
     }
-}
-
-fn moved() -> Error {
-    let message = "the shard was lost and is opened again; the call may or may not have taken effect, repeat it with \
-                   its Idempotency-Key";
-    Error::new(ErrorCode::ShardStopped, message)
 }

@@ -1,5 +1,7 @@
 //! Pending replies: who waits for which reply.
 
+use std::collections::BTreeSet;
+
 use millrace_base::{Error, ShardId};
 use millrace_replica::NodeId;
 use millrace_shard::{Reply, Token};
@@ -42,6 +44,8 @@ enum Holder {
     Shard(ShardId),
     /// Another node.
     Other(NodeId),
+    /// Somebody who was given up. The reply may come after all.
+    GivenUp,
 }
 
 pub(crate) struct PendingReplies<W> {
@@ -115,6 +119,13 @@ impl<W: Waiter> PendingReplies<W> {
         }
     }
 
+    /// The request is answered now, though whoever has it may answer it later.
+    pub(crate) fn give_up(&mut self, token: Token) {
+        if let Some(reply) = self.get_mut(token) {
+            reply.holder = Holder::GivenUp;
+        }
+    }
+
     /// Whether somebody still waits for the reply.
     pub(crate) fn is_open(&self, token: Token) -> bool {
         matches!(self.state(token), Some(State::Waiting(_) | State::Remote { .. }))
@@ -146,15 +157,24 @@ impl<W: Waiter> PendingReplies<W> {
         self.unanswered_of(Holder::Shard(shard))
     }
 
-    fn unanswered_of(&self, holder: Holder) -> Vec<Token> {
-        let is_open = |reply: &PendingReply<W>| reply.holder == holder && !matches!(reply.state, State::Ready(_));
+    /// What some of these shards have to answer and have not.
+    pub(crate) fn unanswered_by_any(&self, shards: &BTreeSet<ShardId>) -> Vec<Token> {
+        self.unanswered(|holder| matches!(holder, Holder::Shard(shard) if shards.contains(&shard)))
+    }
+
+    fn unanswered_of(&self, wanted: Holder) -> Vec<Token> {
+        self.unanswered(|holder| holder == wanted)
+    }
+
+    fn unanswered(&self, is_meant: impl Fn(Holder) -> bool) -> Vec<Token> {
+        let is_open = |reply: &PendingReply<W>| is_meant(reply.holder) && !matches!(reply.state, State::Ready(_));
         let open = self.replies.iter().filter(|(_, reply)| is_open(reply));
         open.map(|(index, reply)| token_of(reply.generation, index)).collect()
     }
 
     /// Hands over a reply; returns it when it belongs to another core.
     pub(crate) fn reply(&mut self, token: Token, result: Result<Reply, Error>) -> Option<Forward> {
-        let state = &mut self.get_mut(token)?.state;
+        let PendingReply { state, holder, .. } = self.get_mut(token)?;
         match std::mem::replace(state, State::Abandoned) {
             State::Waiting(waiter) => {
                 *state = State::Ready(result);
@@ -164,7 +184,9 @@ impl<W: Waiter> PendingReplies<W> {
                 None
             }
             State::Ready(first) => {
-                tracing::error!(token = token.0, "a request was answered twice; the second answer is dropped");
+                if *holder != Holder::GivenUp {
+                    tracing::error!(token = token.0, "a request was answered twice; the second answer is dropped");
+                }
                 *state = State::Ready(first);
                 None
             }

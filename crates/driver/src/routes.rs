@@ -35,7 +35,8 @@ impl<P: Platform> Core<P> {
             }
             UnplacedStep::Coordinator(unplaced, shard) => {
                 let owner = self.options.placement.core_of(shard);
-                if self.is_replicated() && !matches!(self.way_to(shard), Way::Open) {
+                let is_cut_off = self.cut_off_ns(shard).is_some();
+                if self.is_replicated() && (is_cut_off || !matches!(self.way_to(shard), Way::Open)) {
                     return self.route_goes_on(unplaced, shard);
                 }
                 if owner == self.options.index {

@@ -44,6 +44,7 @@ pub fn error_page(code: ErrorCode) -> &'static str {
         ErrorCode::PreconditionFailed => page!("precondition-failed"),
         ErrorCode::ReadOnly => page!("read-only"),
         ErrorCode::RequestTimeout => page!("request-timeout"),
+        ErrorCode::ResultUnknown => page!("result-unknown"),
         ErrorCode::ShardStopped => page!("shard-stopped"),
         ErrorCode::ShuttingDown => page!("shutting-down"),
         ErrorCode::SizeLimit => page!("size-limit"),

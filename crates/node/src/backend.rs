@@ -127,6 +127,7 @@ fn invoke(
     request: &CallRequest<'_>,
     is_sent: bool,
 ) -> Result<(ShardId, Invoke), Error> {
+    check_guided(core)?;
     refuse_records(request.app)?;
     let catalog = &core.programs.catalog;
     let (program, service) = catalog.service(request.app, request.service)?;
@@ -147,6 +148,7 @@ fn route_call(
     request: RouteRequest,
     arrival: Arrival,
 ) -> Result<(CallWatch, RouteCall), Error> {
+    check_guided(core)?;
     refuse_records(request.app.as_deref())?;
     let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
     authorise(principal, (app_of(core, program), &request.service), false)?;
@@ -168,6 +170,11 @@ fn route_call(
         scope: None,
     };
     Ok((watch, call))
+}
+
+/// A node of a cluster may not know yet what is deployed.
+fn check_guided(core: &Core) -> Result<(), Error> {
+    core.platform.shared.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check_guided())
 }
 
 fn app_of(core: &Core, program: Program) -> &str {
@@ -227,6 +234,7 @@ impl Calls for CoreHandle {
     async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
         let (shard, entity) = {
             let core = self.core.borrow();
+            check_guided(&core)?;
             refuse_records(request.app)?;
             let (program, service) = core.programs.catalog.service(request.app, request.service)?;
             authorise(principal, (app_of(&core, program), request.service), true)?;
@@ -241,6 +249,7 @@ impl Calls for CoreHandle {
 
 impl Invocations for CoreHandle {
     async fn invocation(&self, principal: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
+        check_guided(&self.core.borrow())?;
         invocations::read(self, principal, id, has_journal).await
     }
 
@@ -249,10 +258,12 @@ impl Invocations for CoreHandle {
         principal: &Principal,
         request: InvocationsRequest<'_>,
     ) -> Result<Page<Invocation>, Error> {
+        check_guided(&self.core.borrow())?;
         invocations::list(self, principal, request).await
     }
 
     async fn cancel(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+        check_guided(&self.core.borrow())?;
         invocations::cancel(self, principal, id).await
     }
 
@@ -264,6 +275,7 @@ impl Invocations for CoreHandle {
         payload: Bytes,
         idempotency_key: Option<&str>,
     ) -> Result<(), Error> {
+        check_guided(&self.core.borrow())?;
         invocations::signal(self, principal, id, (name, payload), idempotency_key).await
     }
 
@@ -273,18 +285,22 @@ impl Invocations for CoreHandle {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<DeadLetter>, Error> {
+        check_guided(&self.core.borrow())?;
         invocations::dead_letters(self, principal, after, limit).await
     }
 
     async fn retry_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+        check_guided(&self.core.borrow())?;
         invocations::end_dead_letter(self, principal, id, true).await
     }
 
     async fn drop_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+        check_guided(&self.core.borrow())?;
         invocations::end_dead_letter(self, principal, id, false).await
     }
 
     async fn schedules(&self, principal: &Principal, request: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
+        check_guided(&self.core.borrow())?;
         schedules::list(self, principal, request).await
     }
 }
@@ -337,6 +353,7 @@ impl Deployments for CoreHandle {
     async fn apps(&self, principal: &Principal) -> Result<Vec<AppInfo>, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
         let core = self.core.borrow();
+        check_guided(&core)?;
         let catalog = &core.programs.catalog;
         let shown = catalog.apps().filter(|(name, _)| !is_built_in(name.as_str()));
         let loaded = shown.filter_map(|(_, program)| catalog.program(program));
@@ -403,15 +420,17 @@ impl Serving for CoreHandle {
         let is_serving = shared.is_serving.load(Ordering::Relaxed) && !shared.is_stopping.load(Ordering::Relaxed);
         let is_whole =
             shared.read_only_cores.load(Ordering::Relaxed) == 0 && shared.stopped_shards.load(Ordering::Relaxed) == 0;
-        // A node that nobody has told who owns what answers no request.
-        let is_guided = shared.cluster.as_ref().is_none_or(|cluster| cluster.is_guided());
-        Health { is_serving, is_ready: is_serving && is_whole && is_guided }
+        // A node that nobody has told who owns what answers no request, and one in a minority can do nothing.
+        let now_ns = shared.clock.monotonic_ns();
+        let is_led =
+            shared.cluster.as_ref().is_none_or(|cluster| cluster.is_guided() && cluster.hears_majority(now_ns));
+        Health { is_serving, is_ready: is_serving && is_whole && is_led }
     }
 
-    fn guidance(&self) -> Option<Bytes> {
+    fn guidance(&self) -> Option<Result<Bytes, Error>> {
         let core = self.core.borrow();
-        let cluster = core.platform.shared.cluster.as_ref()?;
-        Some(cluster.guidance().encode().into())
+        let shared = &core.platform.shared;
+        Some(shared.cluster.as_ref()?.view(shared.clock.monotonic_ns()))
     }
 }
 

@@ -229,7 +229,7 @@ pub(crate) async fn remove(shared: &Arc<Shared>, name: &str) -> Result<(), Error
     // The name becomes a file's name: nothing but a name may get there.
     Name::new(name).map_err(|_| unknown())?;
     if let Some(cluster) = &shared.cluster {
-        return cluster::remove(cluster, name).await;
+        return cluster::remove(shared, cluster, name).await;
     }
     remove_here(shared, name).await
 }

@@ -158,6 +158,13 @@ impl DataDirectory {
         Ok(Self { path: path.to_owned(), node, manifest, unreadable, _lock: lock })
     }
 
+    /// Whether a node runs in this directory. One that is just going away is waited for.
+    #[must_use]
+    pub fn is_in_use(path: &Path) -> bool {
+        // Without the file no node has ever run there.
+        File::open(path.join("lock")).is_ok_and(|lock| take_lock(&lock).is_err())
+    }
+
     /// Makes the directory of a node of a cluster. What its nodes derive from the secret is the same on all of them: the names
     /// of results, so that a key holds wherever its shard moves, and what is drawn for a key.
     ///

@@ -99,6 +99,14 @@ impl Links {
         nodes.iter().filter(hears).count() > nodes.len() / 2
     }
 
+    /// The other nodes, and whether a connection to each of them could live.
+    #[must_use]
+    pub fn others(&self, node: NodeId) -> Vec<(NodeId, bool)> {
+        let inner = self.0.borrow();
+        let others = inner.lanes.keys().filter(|(from, _)| *from == node);
+        others.map(|&(_, to)| (to, !inner.cut.contains(&(node, to)) && !inner.cut.contains(&(to, node)))).collect()
+    }
+
     fn send_loose(&self, from: NodeId, to: NodeId, loose: Loose) {
         let inner = &mut *self.0.borrow_mut();
         let Weather { lost, doubled, late_ns } = inner.weather;

@@ -318,6 +318,10 @@ impl Node {
     pub fn tick(&mut self) {
         let Some(process) = &mut self.process else { return };
         for driven in &mut process.cores {
+            for (other, is_linked) in driven.core.platform.links.others(self.id) {
+                let core = &mut driven.core;
+                if is_linked { core.peer_linked(other) } else { core.peer_unlinked(other) }
+            }
             driven.core.tick();
         }
         self.collect();

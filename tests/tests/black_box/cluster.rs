@@ -1,7 +1,7 @@
 //! `millrace cluster demo`: three processes, one of them killed under load and brought back.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -23,13 +23,15 @@ pub(crate) fn bases() -> [u16; 2] {
     [(); 2].map(|()| free.next().expect("some ports are free"))
 }
 
-struct Demo {
-    command: Foreground,
-    http_base: u16,
+/// A cluster of three processes, with six shards and the counters.
+pub(crate) struct Demo {
+    pub command: Foreground,
+    pub http_base: u16,
+    folder: PathBuf,
 }
 
 impl Demo {
-    fn start(data: &Path) -> Self {
+    pub fn start(data: &Path) -> Self {
         let [http_base, peer_base] = bases();
         let app = repository().join("examples/counter");
         let mut command = Command::new(binary());
@@ -40,10 +42,24 @@ impl Demo {
             assert!(command.is_running(), "{}", command.err());
             command.out().ends_with('\n')
         });
-        Self { command, http_base }
+        Self { command, http_base, folder: data.to_owned() }
     }
 
-    fn request(&self, node: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Option<Reply> {
+    /// Kills a node as the system does, at once.
+    pub fn kill(&self, node: u16) {
+        let pid = std::fs::read_to_string(self.folder.join(format!("n{node}/pid"))).expect("it runs");
+        let status = Command::new("kill").args(["-9", pid.trim()]).status().expect("kill is there");
+        assert!(status.success());
+    }
+
+    /// Starts a node that was killed. It is not the demo's any more.
+    pub fn revive(&self, node: u16) -> Foreground {
+        let mut again = Command::new(binary());
+        again.args(["serve", "--cores", "1", "--cluster-data"]).arg(self.folder.join(format!("n{node}")));
+        Foreground::start(&mut again)
+    }
+
+    pub fn request(&self, node: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Option<Reply> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.http_base + node - 1));
         Connection::open(address).and_then(|mut connection| connection.request(method, path, headers, body)).ok()
     }
@@ -70,7 +86,7 @@ impl Demo {
         (0..COUNTERS).map(value).collect()
     }
 
-    fn is_alive(&self, node: u16) -> bool {
+    pub fn is_alive(&self, node: u16) -> bool {
         let guidance = self.request(1, "GET", "/cluster", &[], b"").expect("it answers").json();
         guidance["nodes"][node.to_string()]["is_alive"] == true
     }
@@ -83,14 +99,10 @@ fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
     let mut demo = Demo::start(&folder);
     let add_all = |number| (0..COUNTERS).for_each(|counter| demo.add(counter, number));
     (0..5).for_each(add_all);
-    let killed = std::fs::read_to_string(folder.join("n2/pid")).expect("it runs");
-    let status = Command::new("kill").args(["-9", killed.trim()]).status().expect("kill is there");
-    assert!(status.success());
+    demo.kill(2);
     (5..10).for_each(add_all);
     wait_until("the others know", || !demo.is_alive(2));
-    let mut again = Command::new(binary());
-    let again = again.args(["serve", "--cores", "1", "--cluster-data"]).arg(folder.join("n2"));
-    let mut again = Foreground::start(again);
+    let mut again = demo.revive(2);
     wait_until("it is back", || demo.is_alive(2));
     (10..15).for_each(add_all);
     let expected = demo.values(1).expect("they are read");

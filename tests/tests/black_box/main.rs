@@ -4,6 +4,7 @@ mod apps;
 mod backup;
 mod bench;
 mod cluster;
+mod cluster_lost;
 mod command_line;
 mod containment;
 mod crash;

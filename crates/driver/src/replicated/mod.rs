@@ -8,6 +8,7 @@
 mod arrivals;
 mod gate;
 mod guide;
+mod reach;
 mod routing;
 mod seat;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::platform::{DriverBug, Platform};
 use arrivals::Arrivals;
 pub(crate) use gate::Said;
 pub(crate) use guide::{Guide, Whereabouts};
+use reach::Reach;
 pub(crate) use routing::Way;
 pub(crate) use seat::Seat;
 pub use seat::{Hosted, apply_entry};
@@ -39,6 +41,7 @@ pub(crate) struct Replicated {
     pub guide: Guide,
     pub seats: BTreeMap<ShardId, Seat>,
     pub arrivals: Arrivals,
+    pub reach: Reach,
     pub writes: Writes,
 }
 
@@ -66,7 +69,13 @@ impl Writes {
 
 impl Replicated {
     pub(crate) fn new(me: NodeId) -> Self {
-        Self { guide: Guide::new(me), seats: BTreeMap::new(), arrivals: Arrivals::default(), writes: Writes::default() }
+        Self {
+            guide: Guide::new(me),
+            seats: BTreeMap::new(),
+            arrivals: Arrivals::default(),
+            reach: Reach::default(),
+            writes: Writes::default(),
+        }
     }
 }
 
@@ -288,8 +297,10 @@ impl<P: Platform> Core<P> {
             Command::Send { to, message } => self.platform.send_replica(to, shard, message),
             Command::Write { number, write } => self.write(shard, number, &write),
             // `follow_up` looks at what is committed and confirmed.
-            Command::Committed { .. } | Command::Confirmed { .. } => {}
+            Command::Committed { .. } => {}
+            Command::Confirmed { .. } => self.heard_majority(shard),
             Command::Serve { epoch, last } => {
+                self.heard_majority(shard);
                 if let Some(seat) = self.seat(shard) {
                     seat.to_open = Some((epoch, last));
                 }
@@ -322,9 +333,13 @@ impl<P: Platform> Core<P> {
         let Some(seat) = self.seat(shard) else { return };
         seat.gate.clear();
         seat.to_open = None;
+        seat.silent_ns = 0;
         let last = seat.replica.log().last().lsn;
         let settled = seat.replica.log().committed().min(seat.replica.log().durable());
         let was_open = seat.serving.take().is_some() && seat.store.is_none();
+        if let Some(replicated) = &mut self.replicated {
+            replicated.reach.forget(shard);
+        }
         if !was_open {
             // No shard has run over the state: it holds nothing but what is committed.
             return self.drive(shard, |seat, now_ns, out| seat.replica.handle(now_ns, Event::Reopened, out));
@@ -447,6 +462,7 @@ impl<P: Platform> Core<P> {
                 }
             });
         }
+        self.look_who_is_silent();
         self.appoint();
         self.arrivals_again(None);
     }

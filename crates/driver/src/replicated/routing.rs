@@ -5,6 +5,7 @@ use millrace_replica::{Epoch, NodeId, ShardLog};
 use millrace_shard::{PeerMessage, Token};
 
 use super::arrivals::{Arrived, What};
+use super::reach::{unreached, waits_until_ns};
 use super::{Said, Whereabouts};
 use crate::core::Core;
 use crate::message::{CoreAddress, CoreMessage, Destination, Job, ShardMail};
@@ -45,6 +46,11 @@ impl<P: Platform> Core<P> {
             Some(Whereabouts::Here) if !self.has_shard(shard) => Way::Waits,
             Some(Whereabouts::Here) | None => Way::Open,
         }
+    }
+
+    /// For how long the shard has heard no majority, if it is open here and that is long: it takes no requests then.
+    pub(crate) fn cut_off_ns(&self, shard: ShardId) -> Option<u64> {
+        self.replicated.as_ref()?.reach.cut_off_ns(shard)
     }
 
     fn has_shard(&self, shard: ShardId) -> bool {
@@ -106,15 +112,17 @@ impl<P: Platform> Core<P> {
 
     /// Another node is dead, by guidance. If it lives after all, what it has asked is answered.
     pub fn peer_lost(&mut self, node: NodeId) {
-        for token in self.pending.unanswered_by_node(node) {
-            self.answer(token, Err(lost()));
-        }
+        let held = self.pending.unanswered_by_node(node);
+        self.give_up_requests(held, "the node that had the request is gone");
     }
 
     /// Takes a request to its shard, or on to where that is. Its token is known here.
     pub(crate) fn dispatch(&mut self, shard: Option<ShardId>, job: Job, token: Token, since_ns: u64) {
         match shard.map_or(Way::Open, |shard| self.way_to(shard)) {
-            Way::Open => self.run_in_turn(job, token),
+            Way::Open => match shard.and_then(|shard| self.cut_off_ns(shard)) {
+                Some(silent_ns) => self.wait_for_silent(shard, job, token, (since_ns, silent_ns)),
+                None => self.run_in_turn(job, token),
+            },
             Way::Core(core) => self.pass_on(core, token, job, since_ns),
             Way::Node(node) => self.pass_to_node(node, shard, job, token, since_ns),
             Way::Waits => {
@@ -137,6 +145,10 @@ impl<P: Platform> Core<P> {
             }
             return self.send_to(asker, CoreMessage::NotHere { token: asked, job, since_ns });
         }
+        let unlinked_ns = self.replicated.as_ref().and_then(|replicated| replicated.reach.unlinked_ns(node));
+        if let Some(silent_ns) = unlinked_ns {
+            return self.wait_for_silent(shard, job, token, (since_ns, silent_ns));
+        }
         self.metrics.passed_on.increment();
         self.pending.give_to_node(token, node);
         let (from, waited_ns) = (self.address(), now_ns.saturating_sub(since_ns));
@@ -145,6 +157,15 @@ impl<P: Platform> Core<P> {
         if !self.platform.send_node(node, to, request) {
             self.answer(token, Err(Error::new(ErrorCode::ShuttingDown, "the node is stopping")));
         }
+    }
+
+    /// A request waits for a node or a majority that has been silent for so long. It did not run.
+    fn wait_for_silent(&mut self, shard: Option<ShardId>, job: Job, token: Token, (since_ns, silent_ns): (u64, u64)) {
+        let until_ns = waits_until_ns(since_ns, silent_ns);
+        if until_ns <= self.platform.monotonic_ns() {
+            return self.answer(token, Err(unreached()));
+        }
+        self.arrive(Arrived { shard, until_ns, what: What::Request { job, token, since_ns } });
     }
 
     /// Takes a request that another core has passed on and whose shard is not open here.
@@ -264,10 +285,4 @@ impl<P: Platform> Core<P> {
             self.platform.send_node(to.node, Destination::Core(to.core), message);
         }
     }
-}
-
-fn lost() -> Error {
-    let message = "the node that had the request is gone; the call may or may not have taken effect, repeat it with its \
-                   Idempotency-Key";
-    Error::new(ErrorCode::ShardStopped, message)
 }

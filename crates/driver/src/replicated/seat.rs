@@ -40,6 +40,8 @@ pub(crate) struct Seat {
     /// The epoch in which the shard is open here.
     pub serving: Option<Epoch>,
     pub gate: Gate,
+    /// For how long this owner has heard no majority of the replicas.
+    pub silent_ns: u64,
     pub role: (RoleName, Epoch),
     /// Commands of inputs that came while the shard was borrowed.
     pub commands: Vec<Command>,
@@ -64,6 +66,7 @@ impl Seat {
             to_open: None,
             serving: None,
             gate: Gate::default(),
+            silent_ns: 0,
             role,
             commands: Vec::new(),
             is_installing: false,

@@ -53,7 +53,7 @@ fn guidance(backend: &impl Serving) -> Reply {
     let Some(guidance) = backend.guidance() else {
         return Err(Error::new(ErrorCode::UnknownRoute, "this node is by itself: it is in no cluster"));
     };
-    Ok(reply::json(HeaderMap::new(), guidance))
+    Ok(reply::json(HeaderMap::new(), guidance?))
 }
 
 /// The app as lists show it, and what is to be said of this deployment alone.

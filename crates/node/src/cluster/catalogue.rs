@@ -31,6 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// `app-refused`, if this node cannot load it; `overloaded` without a leader.
 pub(crate) async fn deploy(shared: &Arc<Shared>, cluster: &Cluster, app: App) -> Result<u64, Error> {
+    check(shared, cluster)?;
     {
         // Whether it can be loaded is found out here, before anybody else hears of it.
         let _one_at_a_time = shared.deploying.lock().await;
@@ -49,13 +50,20 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, cluster: &Cluster, app: App) ->
 ///
 /// # Errors
 /// `unknown-app`; `overloaded` without a leader.
-pub(crate) async fn remove(cluster: &Cluster, name: &str) -> Result<(), Error> {
+pub(crate) async fn remove(shared: &Shared, cluster: &Cluster, name: &str) -> Result<(), Error> {
+    check(shared, cluster)?;
     if !cluster.guidance().apps.contains_key(name) {
         return Err(Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is deployed")));
     }
     let epoch = ask_leader(cluster, Change::Remove { app: name.to_owned() }).await?;
     followed(cluster, epoch).await;
     Ok(())
+}
+
+/// Refuses a change while this node does not follow the cluster, or hears no majority.
+fn check(shared: &Shared, cluster: &Cluster) -> Result<(), Error> {
+    cluster.check_guided()?;
+    if cluster.hears_majority(shared.clock.monotonic_ns()) { Ok(()) } else { Err(no_leader()) }
 }
 
 /// Has the leader change the catalogue. Gives the epoch of the guidance that holds the change.
@@ -73,8 +81,8 @@ async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
     match answered {
         Ok(Ok(result)) => result,
         _ => {
-            let message = "the cluster's leader has not answered: the change may or may not have been made";
-            Err(Error::new(ErrorCode::Overloaded, message))
+            let message = "the cluster's leader has not answered; the change may or may not be made, repeat it";
+            Err(Error::new(ErrorCode::ResultUnknown, message))
         }
     }
 }

@@ -41,6 +41,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         let _ = tokio::time::timeout(LOOK, guide.cluster.wake.notified()).await;
         guide.hear();
         guide.follow().await;
+        guide.cluster.note_current();
         guide.lead();
         guide.speak();
     }
@@ -85,7 +86,7 @@ impl Guide {
         for (node, what) in std::mem::take(&mut *locked(&self.cluster.heard)) {
             match what {
                 Heard::Status(status) => {
-                    self.cluster.note_followed(node, status.guidance_epoch);
+                    self.cluster.note_other(node, status.guidance_epoch, now_ns);
                     if let Some(reign) = &mut self.reign {
                         reign.leader.heard(now_ns, node.0, status);
                     }

@@ -23,6 +23,19 @@ impl Inbound {
         Self { shared, cluster }
     }
 
+    /// Before the first link: no other node can be reached.
+    pub(crate) fn begin(&self) {
+        for member in self.cluster.options.members.iter().filter(|member| member.node != self.cluster.me()) {
+            self.tell_cores(|| NodeMessage::PeerLink { node: member.node, is_up: false });
+        }
+    }
+
+    fn tell_cores(&self, message: impl Fn() -> NodeMessage) {
+        for core in 0..self.shared.cores.len() {
+            self.shared.send(core, message());
+        }
+    }
+
     /// Hands on a word. `None`: it contradicts itself.
     fn word(&self, from: NodeId, word: Word) -> Option<()> {
         match word {
@@ -73,13 +86,14 @@ impl Handler for Inbound {
 
     fn changed(&self, node: NodeId, event: LinkEvent) {
         match event {
-            LinkEvent::Up { .. } => {}
-            LinkEvent::Down => self.cluster.heard(node, Heard::Unlinked),
+            LinkEvent::Up { .. } => self.tell_cores(|| NodeMessage::PeerLink { node, is_up: true }),
+            LinkEvent::Down => {
+                self.cluster.heard(node, Heard::Unlinked);
+                self.tell_cores(|| NodeMessage::PeerLink { node, is_up: false });
+            }
             LinkEvent::Restarted { .. } => {
                 self.cluster.heard(node, Heard::Unlinked);
-                for core in 0..self.shared.cores.len() {
-                    self.shared.send(core, NodeMessage::PeerRestarted { node });
-                }
+                self.tell_cores(|| NodeMessage::PeerRestarted { node });
             }
         }
     }

@@ -14,14 +14,15 @@ pub(crate) mod log_reader;
 pub(crate) mod records;
 mod rows;
 mod start;
+mod view;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_guidance::{Guidance, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, SendError};
@@ -68,8 +69,10 @@ pub(crate) struct Cluster {
     guidance: RwLock<Arc<Guidance>>,
     /// The guidance that all cores were told.
     followed_epoch: AtomicU64,
-    /// The guidance that each other node follows, as it said last.
-    others_follow: Mutex<BTreeMap<NodeId, u64>>,
+    /// What each other node has said of itself last, since this node has started.
+    others: Mutex<BTreeMap<NodeId, Other>>,
+    /// Since it has started, this node has heard of the newest guidance, and follows it.
+    is_current: AtomicBool,
     /// The owner of the meta shard, as this node knows it. 0 is nobody.
     leader: AtomicU16,
     meta_role: Mutex<(RoleName, Epoch)>,
@@ -102,6 +105,15 @@ pub(crate) enum Heard {
     Status(Status),
     /// Its connection was closed, or its process is another one.
     Unlinked,
+}
+
+/// What another node has said of itself.
+#[derive(Clone, Copy, Debug)]
+struct Other {
+    /// The guidance that it follows.
+    follows: u64,
+    /// When it said so, in monotonic nanoseconds of this node.
+    heard_ns: u64,
 }
 
 /// Why an appointment cannot be followed.
@@ -155,7 +167,8 @@ impl Cluster {
             links: RwLock::default(),
             guidance: RwLock::default(),
             followed_epoch: AtomicU64::new(0),
-            others_follow: Mutex::default(),
+            others: Mutex::default(),
+            is_current: AtomicBool::new(false),
             leader: AtomicU16::new(0),
             cores: Mutex::default(),
             hindrances: Mutex::default(),
@@ -183,9 +196,47 @@ impl Cluster {
         *self.guidance.write().unwrap_or_else(PoisonError::into_inner) = guidance;
     }
 
-    /// Whether this node knows who owns what, and has loaded what is deployed.
+    /// Whether this node knows who owns what, and has loaded what is deployed, or did at some time since it has started.
     pub(crate) fn is_guided(&self) -> bool {
-        self.followed_epoch.load(Ordering::Acquire) > 0
+        self.is_current.load(Ordering::Acquire)
+    }
+
+    /// Refuses whoever asks for what this node may not know yet: it has just started.
+    ///
+    /// # Errors
+    /// `overloaded`.
+    pub(crate) fn check_guided(&self) -> Result<(), Error> {
+        if self.is_guided() {
+            return Ok(());
+        }
+        let message = "this node has started and does not follow the cluster yet, for which it has to hear a majority of the \
+                       nodes; nothing happened: try again";
+        Err(Error::new(ErrorCode::Overloaded, message))
+    }
+
+    /// Whether this node has heard another one lately.
+    pub(crate) fn hears(&self, node: NodeId, now_ns: u64) -> bool {
+        let is_late = |other: &Other| now_ns >= other.heard_ns.saturating_add(limits::UNREACHED_MS * 1_000_000);
+        node == self.me() || locked(&self.others).get(&node).is_some_and(|other| !is_late(other))
+    }
+
+    /// Whether this node hears a majority of the nodes, itself among them.
+    pub(crate) fn hears_majority(&self, now_ns: u64) -> bool {
+        let members = &self.options.members;
+        members.iter().filter(|member| self.hears(member.node, now_ns)).count() * 2 > members.len()
+    }
+
+    /// Notes when this node follows what a majority has told it, once it does.
+    fn note_current(&self) {
+        let followed = self.followed_epoch.load(Ordering::Acquire);
+        if followed == 0 || self.is_guided() {
+            return;
+        }
+        let others = locked(&self.others);
+        let is_majority = (others.len() + 1) * 2 > self.options.members.len();
+        if is_majority && others.values().all(|other| other.follows <= followed) {
+            self.is_current.store(true, Ordering::Release);
+        }
     }
 
     pub(crate) fn connect(&self, links: Links) {
@@ -237,16 +288,16 @@ impl Cluster {
         self.leader.store(leader.0, Ordering::Relaxed);
     }
 
-    fn note_followed(&self, node: NodeId, epoch: u64) {
-        locked(&self.others_follow).insert(node, epoch);
+    fn note_other(&self, node: NodeId, follows: u64, heard_ns: u64) {
+        locked(&self.others).insert(node, Other { follows, heard_ns });
     }
 
     /// Whether all other nodes that are alive follow this guidance or a later one.
     fn do_all_follow(&self, epoch: u64) -> bool {
-        let follow = locked(&self.others_follow);
+        let known = locked(&self.others);
         let guidance = self.guidance();
         let others = guidance.nodes.iter().filter(|(node, entry)| entry.is_alive && **node != self.me().0);
-        others.map(|(node, _)| NodeId(*node)).all(|node| follow.get(&node).is_some_and(|known| *known >= epoch))
+        others.map(|(node, _)| NodeId(*node)).all(|node| known.get(&node).is_some_and(|other| other.follows >= epoch))
     }
 
     /// How the replicas of a core are.

@@ -175,6 +175,7 @@ pub(crate) fn link(shared: &Arc<Shared>, cluster: &Arc<Cluster>) -> Result<(), S
     let peers: Vec<PeerAddress> =
         others.map(|member| PeerAddress { node: member.node, address: member.peer.clone() }).collect();
     let inbound = Arc::new(Inbound::new(Arc::clone(shared), Arc::clone(cluster)));
+    inbound.begin();
     let links = Links::start(config, &peers, Arc::new(RealRandom), inbound);
     cluster.connect(links.map_err(|error| failed(error.to_string()))?);
     Ok(())

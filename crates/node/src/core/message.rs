@@ -40,6 +40,8 @@ pub(crate) enum NodeMessage {
     PeerLost { node: NodeId },
     /// A node has started anew.
     PeerRestarted { node: NodeId },
+    /// The link to a node is up, or down.
+    PeerLink { node: NodeId, is_up: bool },
     /// Offloaded work has ended.
     Offloaded { ticket: OffloadTicket, result: Result<Bytes, Error> },
     /// A worker has had its turn.
@@ -94,6 +96,8 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Guided { shard, owner, epoch, replicas } => core.guided(shard, owner, epoch, &replicas),
         NodeMessage::PeerLost { node } => core.peer_lost(node),
         NodeMessage::PeerRestarted { node } => core.peer_restarted(node),
+        NodeMessage::PeerLink { node, is_up: true } => core.peer_linked(node),
+        NodeMessage::PeerLink { node, is_up: false } => core.peer_unlinked(node),
         NodeMessage::Offloaded { ticket, result } => core.offloaded(ticket, result),
         NodeMessage::Exchanged { ticket, result } => core.exchanged(ticket, result),
         NodeMessage::Committed(news) => {

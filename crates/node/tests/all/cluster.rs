@@ -20,6 +20,8 @@ use millrace_peers::{ClusterId, Identity, certificate_name};
 use millrace_replica::NodeId;
 use tokio::sync::{mpsc as jobs, oneshot, watch};
 
+use crate::cut_link::CutLink;
+
 const SHARDS: u16 = 6;
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 
@@ -83,6 +85,9 @@ enum Job {
     IsReady {
         done: oneshot::Sender<bool>,
     },
+    Guidance {
+        done: oneshot::Sender<Option<Bytes>>,
+    },
 }
 
 async fn do_job(node: CoreHandle, job: Job) {
@@ -102,6 +107,9 @@ async fn do_job(node: CoreHandle, job: Job) {
         }
         Job::IsReady { done } => {
             let _ = done.send(node.health().is_ready);
+        }
+        Job::Guidance { done } => {
+            let _ = done.send(node.guidance().expect("it is in a cluster").ok());
         }
     }
 }
@@ -158,25 +166,44 @@ struct Cluster {
     data: tempfile::TempDir,
     authority: Authority,
     members: Vec<Member>,
+    /// Where the first node dials the second.
+    link: Option<String>,
     nodes: Vec<Option<Running>>,
 }
 
 impl Cluster {
     fn new() -> Self {
+        let mut cluster = Self::prepared();
+        (0..3).for_each(|index| cluster.start(index));
+        cluster
+    }
+
+    /// The first node reaches the second by way of a link that can be cut.
+    fn with_link() -> (Self, CutLink) {
+        let mut cluster = Self::prepared();
+        let link = CutLink::to(cluster.members[1].peer.clone());
+        cluster.link = Some(link.address());
+        (0..3).for_each(|index| cluster.start(index));
+        (cluster, link)
+    }
+
+    fn prepared() -> Self {
         let member = |(index, port): (usize, u16)| {
             let node = NodeId(u16::try_from(index + 1).expect("few"));
             Member { node, http: String::new(), peer: format!("127.0.0.1:{port}") }
         };
         let members = free_ports(3).into_iter().enumerate().map(member).collect();
         let (data, authority) = (tempfile::tempdir().expect("a folder"), Authority::new());
-        let mut cluster = Self { data, authority, members, nodes: vec![None, None, None] };
-        (0..3).for_each(|index| cluster.start(index));
-        cluster
+        Self { data, authority, members, link: None, nodes: vec![None, None, None] }
     }
 
     fn start(&mut self, index: usize) {
         let path = self.data.path().join(format!("n{index}"));
-        self.nodes[index] = Some(start(&path, self.members[index].node, &self.members, &self.authority));
+        let mut members = self.members.clone();
+        if let Some(link) = self.link.clone().filter(|_| index == 0) {
+            members[1].peer = link;
+        }
+        self.nodes[index] = Some(start(&path, self.members[index].node, &members, &self.authority));
     }
 
     fn stop(&mut self, index: usize) {
@@ -192,6 +219,24 @@ impl Cluster {
         for running in self.nodes.iter().flatten() {
             until(|| running.ask(|done| Job::IsReady { done }));
         }
+    }
+
+    /// Who leads, as the third node sees it.
+    fn leader(&self) -> usize {
+        let mut leader = None;
+        until(|| {
+            let guidance = self.node(2).ask(|done| Job::Guidance { done });
+            leader =
+                guidance.and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok()?["leader"].as_u64());
+            leader.is_some()
+        });
+        usize::try_from(leader.expect("somebody")).expect("few")
+    }
+
+    fn owns(&self, index: usize) -> bool {
+        let guidance = self.node(2).ask(|done| Job::Guidance { done }).unwrap_or_default();
+        let guidance: serde_json::Value = serde_json::from_slice(&guidance).unwrap_or_default();
+        guidance["shards"].as_array().is_some_and(|shards| shards.iter().any(|place| place["owner"] == index + 1))
     }
 
     /// Counts a counter up by way of a node, until that is done.
@@ -278,5 +323,64 @@ fn any_node_answers_and_a_node_may_go_and_come_back() {
     for key in &keys {
         until(|| cluster.node(0).call(key, "read", None).is_ok());
         assert_eq!(cluster.node(0).call(key, "read", None), Ok(3), "{key}");
+    }
+}
+
+#[test]
+fn a_node_that_starts_refuses_nothing_for_good() {
+    let mut cluster = Cluster::new();
+    cluster.wait_until_ready();
+    cluster.node(0).ask(|done| Job::Deploy { done }).expect("deployed");
+    for round in 0..3 {
+        cluster.stop(1);
+        cluster.start(1);
+        // It says that nothing happened until it knows what is deployed.
+        cluster.add(1, "key", &format!("round-{round}"));
+    }
+    assert_eq!(cluster.node(2).call("key", "read", None), Ok(3));
+}
+
+#[test]
+fn a_call_whose_link_is_cut_is_answered() {
+    let (mut cluster, link) = Cluster::with_link();
+    cluster.wait_until_ready();
+    // A leader that does not hear a node takes it for dead. The third one hears both.
+    while cluster.leader() != 3 {
+        let index = cluster.leader() - 1;
+        cluster.stop(index);
+        std::thread::sleep(Duration::from_secs(2));
+        cluster.start(index);
+        cluster.wait_until_ready();
+    }
+    // Shards are dealt out again.
+    until(|| (0..3).all(|index| cluster.owns(index)));
+    cluster.node(0).ask(|done| Job::Deploy { done }).expect("deployed");
+    let keys: Vec<String> = (0..12).map(|number| format!("key-{number}")).collect();
+    for key in &keys {
+        cluster.add(0, key, "before");
+    }
+    link.cut(true);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        std::thread::scope(|threads| {
+            for key in &keys {
+                let cluster = &cluster;
+                threads.spawn(move || {
+                    let began = Instant::now();
+                    let answer = cluster.node(0).call(key, "add", Some("cut".to_owned()));
+                    assert!(began.elapsed() < Duration::from_secs(5), "{key}: {answer:?} after {:?}", began.elapsed());
+                    let is_known =
+                        |error: &Error| [ErrorCode::Overloaded, ErrorCode::ResultUnknown].contains(&error.code);
+                    assert!(answer.as_ref().err().is_none_or(is_known), "{answer:?}");
+                });
+            }
+        });
+    }
+    for key in &keys {
+        assert_eq!(cluster.add(2, key, "cut"), 2, "a node that reaches both goes on");
+    }
+    link.cut(false);
+    for key in &keys {
+        assert_eq!(cluster.add(0, key, "after"), 3, "{key}");
     }
 }

@@ -2,5 +2,6 @@
 
 mod broken_shard;
 mod cluster;
+mod cut_link;
 mod metrics;
 mod records;

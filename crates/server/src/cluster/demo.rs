@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use millrace_client::{Client, ClientOptions};
+use millrace_node::DataDirectory;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -77,9 +78,28 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     println!("{}", json!({ "nodes": shown.collect::<Vec<_>>() }));
     runtime.block_on(signals.wait());
     stop(&mut nodes);
+    let directories: Vec<PathBuf> = nodes.0.iter().map(|running| running.directory.clone()).collect();
     drop(nodes);
-    if !args.keep {
-        std::fs::remove_dir_all(&args.data).map_err(|error| format!("{}: {error}", args.data.display()))?;
+    if args.keep { Ok(()) } else { clear(&args.data, &directories) }
+}
+
+/// Removes the data of all nodes. Where a node runs that somebody has brought back since, its data stays.
+fn clear(data: &Path, directories: &[PathBuf]) -> Result<(), Failure> {
+    let (used, unused): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        directories.iter().partition(|directory| DataDirectory::is_in_use(directory));
+    let remove = |path: &Path| std::fs::remove_dir_all(path).map_err(|error| format!("{}: {error}", path.display()));
+    if used.is_empty() {
+        return Ok(remove(data)?);
+    }
+    for directory in unused {
+        remove(directory)?;
+    }
+    for directory in used {
+        eprintln!(
+            "{}: another command has started this node, and it still runs: its data stays. Stop the node, then remove {}",
+            directory.display(),
+            data.display()
+        );
     }
     Ok(())
 }
