@@ -13,6 +13,7 @@
 //! `docs/internals/backup.md` has the forms and the argument.
 
 mod archive;
+mod check;
 mod chunks;
 mod error;
 mod folder;
@@ -24,6 +25,7 @@ mod restore;
 mod snapshot;
 
 pub use archive::{ArchiveWriter, Sent};
+pub use check::check_bytes;
 pub use chunks::ChunkName;
 pub use error::BackupError;
 pub use folder::Folder;

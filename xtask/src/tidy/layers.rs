@@ -157,6 +157,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "millrace-fuzz-targets",
         &[
+            "millrace-backup",
             "millrace-base",
             "millrace-blobs",
             "millrace-access",
