@@ -24,6 +24,6 @@ pub use pack::pack_directory;
 pub use s3::{S3Bucket, S3Object};
 pub use users::NewS3User;
 pub use workflows::{
-    DeadLetter, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Schedule,
-    ScheduleFilter, SchedulePage,
+    DeadLetter, DeadLetterPage, EntityKey, Failure, Invocation, InvocationFilter, InvocationPage, JournalStep,
+    Schedule, ScheduleFilter, SchedulePage,
 };
