@@ -529,6 +529,10 @@ impl Running {
             "log" => host.log(LogLevel::Info, text(operation, 1)?),
             "abort" => return Err(Error::new(ErrorCode::Aborted, text(operation, 1)?)),
             "fail" => return Err(thrown(text(operation, 1)?)),
+            "flaky" if host.random().is_multiple_of(number(operation, 1)?.unsigned_abs()) => {
+                return Err(thrown("flaky"));
+            }
+            "flaky" => self.last = Json::Null,
             _ => return Err(thrown("an operation is unknown")),
         }
         Ok(())

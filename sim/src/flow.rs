@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_func::{Error, FetchRequest, Host, OperationId, StepStart};
+use millrace_func::{Error, ErrorCode, FetchRequest, Host, OperationId, StepStart};
 use serde_json::Value as Json;
 
 use crate::engine::{Awaits, Running, number, text, thrown};
@@ -40,7 +40,9 @@ impl Running {
                     Awaits::Several { open, results, catches: true }
                 };
             }
-            "step" | "fail_step" | "program" | "call_in_step" => self.on_step(name, operation, host)?,
+            "step" | "fail_step" | "abort_step" | "flaky_step" | "program" | "call_in_step" => {
+                self.on_step(name, operation, host)?
+            }
             "program_here" => self.last = Json::from(self.handler.program.0),
             "compensate" => host.compensate(self.callee(operation.get(1))?)?,
             "signal" => {
@@ -71,11 +73,17 @@ impl Running {
 
     fn on_step(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<(), Error> {
         match name {
-            "step" | "fail_step" => {
+            "step" | "fail_step" | "abort_step" | "flaky_step" => {
                 let value = operation.get(2).cloned().unwrap_or(Json::Null);
-                let result = if name == "step" { Ok(Bytes::from(value.to_string())) } else { Err(thrown("planned")) };
                 match host.begin_step(text(operation, 1)?)? {
                     StepStart::Run(step) => {
+                        let fails_now = || self.marks.borrow_mut().insert(value.to_string());
+                        let result = match name {
+                            "fail_step" => Err(thrown("planned")),
+                            "abort_step" => Err(Error::new(ErrorCode::Aborted, "planned")),
+                            "flaky_step" if fails_now() => Err(thrown("not yet")),
+                            _ => Ok(Bytes::from(value.to_string())),
+                        };
                         host.end_step(step, result)?;
                         self.await_one(step, false, false);
                     }

@@ -1,9 +1,12 @@
 //! What a rig does with workflows and dead letters.
 
 use bytes::Bytes;
+use millrace_api::Intervention;
 use millrace_base::{EntityKey, ShardId, Value, limits};
-use millrace_format::{JournalRow, ResultState, StepKind};
-use millrace_shard::{InvocationId, ListedWorkflow, Reply, ReplyTo, Token, WorkflowView};
+use millrace_format::{FailureRecord, JournalRow, ResultState, StepKind};
+use millrace_shard::{
+    FoundInvocation, InvocationId, Listed as Page, ListedWorkflow, ReplyTo, Token, TypedReply, WorkflowView,
+};
 use serde_json::Value as Json;
 
 use crate::rig::Rig;
@@ -37,9 +40,33 @@ impl Rig {
     /// Wants a workflow cancelled.
     pub fn cancel(&mut self, id: InvocationId) -> Token {
         let token = self.info(None).token;
-        self.core.with(id.shard, |shard, world| shard.cancel(ReplyTo::of(token), id.sequence, world));
+        self.intervene(id, Intervention::Cancel, token)
+    }
+
+    /// Has what failed of a workflow tried again.
+    pub fn resume(&mut self, id: InvocationId) -> Token {
+        let token = self.info(None).token;
+        self.intervene(id, Intervention::Resume, token)
+    }
+
+    /// Ends a workflow at once.
+    pub fn kill(&mut self, id: InvocationId) -> Token {
+        let token = self.info(None).token;
+        self.intervene(id, Intervention::Kill, token)
+    }
+
+    fn intervene(&mut self, id: InvocationId, intervention: Intervention, token: Token) -> Token {
+        self.core.with(id.shard, |shard, world| shard.intervene(ReplyTo::of(token), id.sequence, intervention, world));
         self.collect();
         token
+    }
+
+    /// What of a workflow failed and has not ended.
+    ///
+    /// # Panics
+    /// When the workflow is unknown.
+    pub fn failures(&mut self, id: InvocationId) -> Vec<FailureRecord> {
+        self.look_at(id).2
     }
 
     /// What became of an invocation.
@@ -58,15 +85,13 @@ impl Rig {
         self.look_at(id).1.expect("it is a workflow")
     }
 
-    fn look_at(&mut self, id: InvocationId) -> (ResultState, Option<WorkflowView>) {
+    fn look_at(&mut self, id: InvocationId) -> (ResultState, Option<WorkflowView>, Vec<FailureRecord>) {
         let token = self.invocation(id);
         self.make_durable();
-        match self.reply(token) {
-            Some(Ok(Reply::Invocation(invocation_result, view))) => {
-                (invocation_result.result.clone(), view.as_deref().cloned())
-            }
-            other => panic!("{id} has {other:?}"),
-        }
+        let found = self.reply(token).cloned().and_then(Result::ok).and_then(FoundInvocation::from_reply);
+        let FoundInvocation { result, workflow, failures } =
+            found.unwrap_or_else(|| panic!("{id} has {:?}", self.reply(token)));
+        (result.result, workflow.map(|workflow| *workflow), failures)
     }
 
     /// The workflows of one shard: the id of each, whether it has begun, and what became of it.
@@ -81,7 +106,8 @@ impl Rig {
                 shard.list_workflows(ReplyTo::of(token), after, (page, is_live_only), world);
             });
             self.make_durable();
-            let Some(Ok(Reply::Workflows(rows, has_more))) = self.reply(token).cloned() else {
+            let page = self.reply(token).cloned().and_then(Result::ok).and_then(Page::<ListedWorkflow>::from_reply);
+            let Some(Page { items: rows, has_more }) = page else {
                 panic!("{:?} is no list", self.reply(token));
             };
             let size_bytes: usize = rows.iter().map(ListedWorkflow::size_bytes).sum();
@@ -93,6 +119,19 @@ impl Rig {
                 return all;
             }
         }
+    }
+
+    /// What failed of each workflow of a shard, as a list shows it.
+    ///
+    /// # Panics
+    /// When the list is not told.
+    pub fn listed_failures(&mut self, shard: u16) -> Vec<(InvocationId, Vec<FailureRecord>)> {
+        let (shard, token) = (ShardId(shard), self.info(None).token);
+        self.core.with(shard, |shard, world| shard.list_workflows(ReplyTo::of(token), None, (100, false), world));
+        self.make_durable();
+        let page = self.reply(token).cloned().and_then(Result::ok).and_then(Page::<ListedWorkflow>::from_reply);
+        let of = |row: ListedWorkflow| (InvocationId { shard, sequence: row.id }, row.failures);
+        page.expect("a list").items.into_iter().map(of).collect()
     }
 
     /// A workflow's output.
@@ -139,7 +178,7 @@ impl Rig {
     /// When something is.
     pub fn assert_no_leftovers(&mut self) {
         self.settle();
-        for entity in ["pending", "workflow", "signal", "inbox", "outbox", "prepared", "decision"] {
+        for entity in ["pending", "workflow", "failure", "signal", "inbox", "outbox", "prepared", "decision"] {
             assert_eq!(self.bookkeeping_rows(entity), 0, "{entity}");
         }
         assert_eq!(self.kept_results(), 0, "results kept for workflows that have noted them");

@@ -12,11 +12,13 @@
 //! ["all", [callee, …]]                ["settle", [callee, …]]
 //! ["send", callee, delay_ms]          ["hash"]  ["start_hash"]
 //! ["work", ms]                        ["random"]  ["now"]  ["log", text]  ["abort", text]  ["fail", text]  ["return", value]
+//! ["flaky", n]
 //! callee = [service, key, handler, script]
 //!
 //! in workflows:
 //! ["sleep", ms]                       ["wait", name, ms or null]   ["try_wait", name, ms]
 //! ["step", name, value]               ["fail_step", name]          ["call_in_step", name, callee]
+//! ["abort_step", name]                ["flaky_step", name, mark]
 //! ["fetch", path]                     ["try_fetch", path]          ["compensate", callee]
 //! ["signal", id or null, name, value] ["id"]  ["program"]  ["program_here"]
 //! ["race", [operation, …]]            ["both", [operation, …]]     ["when", value, [operation, …]]
@@ -35,6 +37,7 @@
 //!
 //! `race` gives the number of the operation that ends first and forgets the others, `both` awaits
 //! them all whatever they give; `beside` awaits nothing, and calls when the operation has ended well. `when` goes on with more operations if the last one gave the value;
+//! `flaky` fails once in n times. `flaky_step` fails until the program has come by the mark.
 //! `unless_again` with those instead of the rest if the program has come by it before. A `signal`
 //! without an id is for the workflow that the script sent last.
 
@@ -253,6 +256,21 @@ impl Script {
     #[must_use]
     pub fn fail_step(self, name: &str) -> Self {
         self.then(json!(["fail_step", name]))
+    }
+
+    #[must_use]
+    pub fn abort_step(self, name: &str) -> Self {
+        self.then(json!(["abort_step", name]))
+    }
+
+    #[must_use]
+    pub fn flaky_step(self, name: &str, mark: &str) -> Self {
+        self.then(json!(["flaky_step", name, mark]))
+    }
+
+    #[must_use]
+    pub fn flaky(self, n: u64) -> Self {
+        self.then(json!(["flaky", n]))
     }
 
     #[must_use]

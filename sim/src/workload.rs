@@ -186,15 +186,21 @@ pub fn count(rng: &mut Rng, id: usize) -> Script {
 
 /// Something between two steps of a workflow.
 fn interlude(rng: &mut Rng, script: Script) -> Script {
-    match rng.below(8) {
+    match rng.below(9) {
         0 => script.sleep(rng.below(2_000)),
         1 => script.try_wait("go", 1 + rng.below(2_000)),
         2 => script.step("some code", 1),
         3 => script.hash(),
         4 => script.fetch("there"),
+        8 => script.flaky_step("flaky code", &format!("{}", rng.below(1_000_000))),
         5 => script.race(Script::new().sleep(100).wait("go", Some(50)).fetch("there")),
         _ => script,
     }
+}
+
+/// A callee that fails now and then, for nothing that its caller did.
+fn flaky(rng: &mut Rng, script: Script) -> Script {
+    if rng.chance(1, 4) { script.flaky(3) } else { script }
 }
 
 fn saga(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
@@ -207,12 +213,16 @@ fn saga(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
         Callee::run("account", key, undone)
     };
     let withdraw = pause(rng, Script::new()).at_least("balance", -100).add("balance", -amount).add(&mark, 1);
+    let withdraw = flaky(rng, withdraw);
     let deposit = pause(rng, Script::new()).add("balance", amount).add(&mark, 1);
+    let deposit = flaky(rng, deposit);
     let mut script =
         interlude(rng, Script::new()).compensate(undo(&from, amount)).call(Callee::run("account", &from, withdraw));
     script = interlude(rng, script).compensate(undo(&to, -amount));
     let side = |rng: &mut Rng, side: &str| {
-        Callee::run("account", &via, pause(rng, Script::new()).add(&format!("via{id}{side}"), 1))
+        let script = pause(rng, Script::new());
+        let script = flaky(rng, script);
+        Callee::run("account", &via, script.add(&format!("via{id}{side}"), 1))
     };
     let (a, b) = (side(rng, "a"), side(rng, "b"));
     let deposit = match rng.below(4) {
@@ -238,7 +248,7 @@ fn saga(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
         script = script.send(told.clone(), delay_ms).send(told, delay_ms);
     }
     script = match rng.below(6) {
-        0 => interlude(rng, script).fail_step("planned"),
+        0 => interlude(rng, script).abort_step("planned"),
         1 => script.call(Callee::run("account", &via, pause(rng, Script::new().add("bad", 1)).abort("planned"))),
         // One of two parallel calls fails, perhaps before the other one has taken effect.
         2 => {

@@ -10,8 +10,9 @@ mod alone;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millrace_api::Intervention;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
-use millrace_driver::question::{Cancel, Signal};
+use millrace_driver::question::{Cancel, Intervene, Signal};
 use millrace_driver::{Job, Question};
 use millrace_log::RecoverError;
 use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, ResultNames, Token};
@@ -344,7 +345,7 @@ impl World {
         Some(workload::Drawn { kind, script, idempotency_key, is_route: self.rng.chance(1, 5) })
     }
 
-    /// Signals a workflow, or has it cancelled.
+    /// Signals a workflow, or has it cancelled or resumed.
     fn disturb_a_workflow(&mut self) {
         let is_started = |operation: &&Operation| matches!(operation.kind, Kind::Saga { .. });
         let sagas = self.ledger.operations.iter().filter(is_started).filter_map(|operation| match &operation.known {
@@ -356,16 +357,18 @@ impl World {
             return;
         };
         let id = sagas[self.rng.index(sagas.len()).max(sagas.len().saturating_sub(3))];
-        let is_cancelled = self.rng.chance(1, 3);
-        let question: Question = if is_cancelled {
-            Cancel { sequence: id.sequence }.into()
-        } else {
-            let (name, payload) = ("go".into(), Bytes::from_static(b"1"));
-            Signal { sequence: id.sequence, name, payload, idempotency_key: None }.into()
+        let (sequence, how) = (id.sequence, self.rng.below(6));
+        let (question, how): (Question, _) = match how {
+            0 | 1 => (Cancel { sequence }.into(), "cancelled"),
+            2 => (Intervene { sequence, intervention: Intervention::Resume }.into(), "resumed"),
+            _ => {
+                let (name, payload) = ("go".into(), Bytes::from_static(b"1"));
+                (Signal { sequence, name, payload, idempotency_key: None }.into(), "signalled")
+            }
         };
         let core = self.rng.index(node.cores());
         node.request(core, ASIDE, Job::Ask { shard: id.shard, question });
-        self.note(|| format!("{id} is {}", if is_cancelled { "cancelled" } else { "signalled" }));
+        self.note(|| format!("{id} is {how}"));
     }
 
     fn repeat_one(&mut self, core: usize) {

@@ -15,6 +15,8 @@ pub enum InvocationStatus {
     Pending,
     /// A workflow under way.
     Running,
+    /// A workflow of which something failed too often: it waits for somebody to resume, cancel or kill it.
+    Paused,
     /// Took effect.
     Succeeded,
     /// Was refused by the function, or failed too often. A call took no effect then; of a workflow,
@@ -29,7 +31,7 @@ impl InvocationStatus {
     #[must_use]
     pub fn is_end(self) -> bool {
         match self {
-            InvocationStatus::Pending | InvocationStatus::Running => false,
+            InvocationStatus::Pending | InvocationStatus::Running | InvocationStatus::Paused => false,
             InvocationStatus::Succeeded | InvocationStatus::Failed | InvocationStatus::Cancelled => true,
         }
     }
@@ -46,8 +48,40 @@ pub struct Invocation {
     pub output: Option<Bytes>,
     /// Why it failed, once failed or cancelled.
     pub error: Option<Error>,
+    /// What of it failed and is tried again, or waits for somebody.
+    pub failures: Vec<Failure>,
     /// What more is known of a workflow.
     pub workflow: Option<WorkflowState>,
+}
+
+/// What failed of an invocation and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The number of the operation, in the order in which the workflow asked; 0 is the workflow's own code.
+    pub operation: u32,
+    /// As of a [`JournalStep`], or `code`.
+    pub kind: &'static str,
+    /// The target of a call or the name of a step.
+    pub name: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When the last attempt failed, Unix milliseconds.
+    pub failed_ms: u64,
+    /// When it is tried again, Unix milliseconds; `None` if it waits for somebody.
+    pub next_try_ms: Option<u64>,
+    /// Why the last attempt failed.
+    pub error: Error,
+}
+
+/// How somebody steps in on a workflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intervention {
+    /// It goes no further, undoes what it said how to undo, and ends. One that has ended stays as it is.
+    Cancel,
+    /// It ends here and now, and nothing is undone. One that has ended stays as it is.
+    Kill,
+    /// What failed of it is tried again now, from the first attempt.
+    Resume,
 }
 
 /// What is known of a workflow beside its outcome.
@@ -181,8 +215,13 @@ pub trait Invocations: Clone + 'static {
         request: InvocationsRequest<'_>,
     ) -> impl Future<Output = Result<Page<Invocation>, Error>>;
 
-    /// Cancels a workflow; answered once the wish is durable. One that has ended stays as it is.
-    fn cancel(&self, principal: &Principal, id: &str) -> impl Future<Output = Result<(), Error>>;
+    /// Steps in on a workflow; answered once that is durable.
+    fn intervene(
+        &self,
+        principal: &Principal,
+        id: &str,
+        intervention: Intervention,
+    ) -> impl Future<Output = Result<(), Error>>;
 
     /// Sends a signal to a workflow; `payload` is JSON text. Answered once it is durable.
     fn signal(

@@ -24,15 +24,15 @@ mod worker_line;
 
 pub use app::{
     AppFile, AppInfo, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo,
-    SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
+    SharedService, SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
 };
 pub use backups::{BackupPieces, Backups};
 pub use begun::{Begun, Waiting};
 pub use calls::{CallRequest, Calls, SendRequest, StateFields, StateReply, StateRequest};
 pub use deployments::Deployments;
 pub use invocations::{
-    DeadLetter, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep, Page, Schedule,
-    SchedulesRequest, Target, WorkflowState,
+    DeadLetter, Failure, Intervention, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep,
+    Page, Schedule, SchedulesRequest, Target, WorkflowState,
 };
 pub use millrace_access::{Permission, Principal, Role, RoleError};
 pub use millrace_base::{Error, ErrorCode};

@@ -172,8 +172,15 @@ pub const S3_SECRET_KEY_BYTES: std::ops::RangeInclusive<usize> = 8..=128;
 /// Shards a data directory may be created with.
 pub const SHARDS: u16 = 4096;
 
-/// Times a message is tried before it goes to the dead letters.
-pub const MESSAGE_ATTEMPTS: u32 = 16;
+/// Times that something which fails is tried, unless its author says otherwise: with the pauses below, for some seven
+/// minutes.
+pub const RETRY_ATTEMPTS: u32 = 16;
+
+/// The pause after the first failure. Each further one is twice as long as the one before it.
+pub const RETRY_FIRST_MS: u64 = 100;
+
+/// The longest pause between two attempts, unless the author says otherwise.
+pub const RETRY_LONGEST_MS: u64 = 60_000;
 
 /// Calls that may queue for one entity. Beyond this, waiting longer helps no caller.
 pub const ENTITY_QUEUE: usize = 4096;

@@ -18,7 +18,7 @@ const LONGEST_WAIT_MS: u128 = 60_000;
 pub struct Invocation {
     /// As returned by [`Client::send`].
     pub id: String,
-    /// `pending`, `running`, `succeeded`, `failed` or `cancelled`.
+    /// `pending`, `running`, `paused`, `succeeded`, `failed` or `cancelled`.
     pub status: String,
     /// The app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,12 +53,35 @@ pub struct Invocation {
     /// The error, if it has failed or was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
+    /// What failed of it and is tried again, or waits for somebody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
     /// Its journal, in the order in which operations ended. Not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Vec<JournalStep>>,
     /// The operations that it waits for now. Not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Vec<String>>,
+}
+
+/// What failed of a workflow and has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Its number, in the order in which the workflow asked; 0 is the workflow's own code.
+    pub operation: u64,
+    /// `call`, `step`, `compensation`, or `code` for the workflow's own code.
+    pub kind: String,
+    /// Which one: a call's target or a step's name.
+    pub name: String,
+    /// The number of attempts.
+    pub attempts: u32,
+    /// When the last attempt failed, Unix milliseconds.
+    pub failed_ms: u64,
+    /// When it is tried again, Unix milliseconds, unless it waits for somebody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try_ms: Option<u64>,
+    /// The error of the last attempt.
+    pub error: Problem,
 }
 
 /// One operation of a workflow.
@@ -247,7 +270,7 @@ impl Client {
         let path = format!("/invocations/{}?wait_ms={wait_ms}", segment(id));
         loop {
             let found: Invocation = parse(&self.get(&path).await?.body)?;
-            if !matches!(found.status.as_str(), "pending" | "running") {
+            if !matches!(found.status.as_str(), "pending" | "running" | "paused") {
                 return Ok(found);
             }
         }
@@ -280,6 +303,22 @@ impl Client {
     /// See [`ClientError`].
     pub async fn cancel(&self, id: &str) -> Result<(), ClientError> {
         self.order(Method::POST, &format!("/invocations/{}/cancel", segment(id))).await
+    }
+
+    /// Ends a workflow at once. Nothing that it has done is undone. A workflow that has ended stays as it is.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn kill(&self, id: &str) -> Result<(), ClientError> {
+        self.order(Method::POST, &format!("/invocations/{}/kill", segment(id))).await
+    }
+
+    /// Tries again now what failed of a workflow, from the first attempt.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn resume(&self, id: &str) -> Result<(), ClientError> {
+        self.order(Method::POST, &format!("/invocations/{}/resume", segment(id))).await
     }
 
     /// Sends a signal to a workflow. Returns when it is durable. With an idempotency key it counts once, however often it

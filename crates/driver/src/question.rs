@@ -1,7 +1,7 @@
 //! What one shard is asked beside calls, sends and routes. Each question is a type, and so is its reply.
 
 use bytes::Bytes;
-use millrace_api::StateFields;
+use millrace_api::{Intervention, StateFields};
 use millrace_base::{EntityKey, UnixMillis};
 use millrace_format::DeadLetterRecord;
 use millrace_shard::{
@@ -32,6 +32,15 @@ pub struct ReadInvocation {
 pub struct Cancel {
     /// The workflow's place in its shard.
     pub sequence: Sequence,
+}
+
+/// Step in on a workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intervene {
+    /// The workflow's place in its shard.
+    pub sequence: Sequence,
+    /// How.
+    pub intervention: Intervention,
 }
 
 /// Give a workflow a signal.
@@ -120,7 +129,15 @@ impl Ask for Cancel {
     type Reply = ();
 
     fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.cancel(to, self.sequence, world);
+        shard.intervene(to, self.sequence, Intervention::Cancel, world);
+    }
+}
+
+impl Ask for Intervene {
+    type Reply = ();
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.intervene(to, self.sequence, self.intervention, world);
     }
 }
 
@@ -225,12 +242,13 @@ questions!(
     ReadState,
     HasEntities,
     ListSchedules,
+    Intervene,
 );
 
 impl Question {
     /// Whether answering it may write.
     #[must_use]
     pub fn may_write(&self) -> bool {
-        matches!(self, Question::Cancel(_) | Question::Signal(_) | Question::EndDeadLetter(_))
+        matches!(self, Question::Cancel(_) | Question::Intervene(_) | Question::Signal(_) | Question::EndDeadLetter(_))
     }
 }

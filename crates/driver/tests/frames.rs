@@ -9,15 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_api::StateFields;
+use millrace_api::{Intervention, StateFields};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, TransactionId, UnixMillis, Value, ValueKind};
 use millrace_driver::question::{
-    Cancel, EndDeadLetter, HasEntities, ListDeadLetters, ListSchedules, ListWorkflows, ReadDeadLetter, ReadInvocation,
-    ReadState, Signal,
+    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListSchedules, ListWorkflows, ReadDeadLetter,
+    ReadInvocation, ReadState, Signal,
 };
 use millrace_driver::{CoreAddress, CoreMessage, Frame, Job, Question, ShardMail};
 use millrace_format::{
-    DeadLetterRecord, DecodeError, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
+    DeadLetterRecord, DecodeError, FailureRecord, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind,
+    WorkflowRecord,
 };
 use millrace_func::{HandlerId, HeaderSource, NestedCall, Program, RouteId, RouteMatch, RouteReply};
 use millrace_replica::{Epoch, NodeId};
@@ -91,6 +92,7 @@ fn questions() -> Vec<(&'static str, Question)> {
     vec![
         ("read-invocation", ReadInvocation { sequence, has_journal: true }.into()),
         ("cancel", Cancel { sequence }.into()),
+        ("intervene", Intervene { sequence, intervention: Intervention::Kill }.into()),
         (
             "signal",
             Signal {
@@ -151,7 +153,18 @@ fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
     };
     let view =
         WorkflowView { record: record.clone(), due: Some(TIME), journal: vec![row], waits_for: vec!["sleep".into()] };
-    let listed = ListedWorkflow { id: SEQUENCE, record, due: None, invocation_result: invocation_result.clone() };
+    let failures = Vec::new();
+    let listed =
+        ListedWorkflow { id: SEQUENCE, record, due: None, invocation_result: invocation_result.clone(), failures };
+    let failure = FailureRecord {
+        kind: Some(StepKind::Call),
+        operation: 3,
+        attempts: 4,
+        failed: TIME,
+        next_try: None,
+        name: "n".to_owned(),
+        error: error(),
+    };
     let dead_letter = DeadLetterRecord { error: Some(error()), message: message() };
     let reply =
         RouteReply { status: 201, headers: vec![("a".to_owned(), "b".to_owned())], body: Bytes::from_static(b"body") };
@@ -160,8 +173,13 @@ fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
         ("value", Ok(Reply::Value(Bytes::from_static(b"1")))),
         ("route", Ok(Reply::Route(reply))),
         ("sent", Ok(Reply::Sent(InvocationId { shard: ShardId(4), sequence: SEQUENCE }))),
-        ("invocation", Ok(Reply::Invocation(invocation_result, Some(Box::new(view))))),
-        ("workflows", Ok(Reply::Workflows(vec![listed], true))),
+        ("invocation", Ok(Reply::Invocation(invocation_result.clone(), Some(Box::new(view.clone()))))),
+        (
+            "failing-invocation",
+            Ok(Reply::FailingInvocation(invocation_result, Some(Box::new(view)), vec![failure.clone()])),
+        ),
+        ("workflows", Ok(Reply::Workflows(vec![listed.clone()], true))),
+        ("failing-workflows", Ok(Reply::FailingWorkflows(vec![listed], true, vec![(0, failure)]))),
         ("dead-letters", Ok(Reply::DeadLetters(vec![((*b"f").into(), dead_letter)], false))),
         ("schedules", Ok(Reply::Schedules(vec![Some(TIME), None]))),
         ("done", Ok(Reply::Done)),

@@ -64,7 +64,7 @@ impl StepKind {
         StepKind::Compensation,
     ];
 
-    fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 

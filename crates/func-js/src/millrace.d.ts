@@ -33,7 +33,8 @@ declare module "millrace" {
      *
      * An error of the callee is thrown here: an `Abort` as the same `Abort`, any other as an `Error` whose
      * `code` names it (`"unknown-handler"`, `"function-failed"`, `"cpu-limit"`, …). An unknown
-     * service or handler throws at once, without waiting.
+     * service or handler throws at once, without waiting. In a workflow, a call that fails otherwise than by an
+     * `Abort` is made again, several times with growing pauses; then the workflow is paused.
      */
     call<Output = any>(service: string, key: string | Uint8Array, handler: string, input?: unknown): Promise<Output>;
 
@@ -364,8 +365,9 @@ declare module "millrace" {
      * that a crash interrupted does. It may await what `ctx` gives, but must await all it starts,
      * and should hand its result out with `return` only.
      *
-     * The code runs when the workflow has come to a wait, not before `step` returns. What it throws is
-     * noted too and thrown here: an `Abort` as such, any other error with the code `"function-failed"`.
+     * The code runs when the workflow has come to a wait, not before `step` returns. An `Abort` that it
+     * throws is noted too and thrown here. After any other error the code runs again, several times with growing
+     * pauses; then the workflow is paused.
      * The name (at most 256 bytes) shows in the journal.
      */
     step<Result>(name: string, code: () => Result | Promise<Result>): Promise<Result>;
@@ -468,7 +470,8 @@ declare module "millrace" {
   }
 
   /**
-   * Refuses the call and rolls back everything it did. The caller gets status 409, code `aborted`,
+   * Refuses the call and rolls back everything it did. It is terminal: it is not tried again, nor is an error of a class
+   * that extends it. The caller gets status 409, code `aborted`,
    * as `detail` this message, and as `payload` the payload. Thrown in a nested call, it ends the outer call
    * too, unless that catches it.
    */

@@ -21,6 +21,7 @@ mod host;
 mod limits;
 mod objects;
 mod records;
+mod retry;
 mod settings;
 mod worker;
 
@@ -45,6 +46,7 @@ pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply, WorkerLine};
 pub use objects::ObjectPolicy;
 pub use records::RecordPolicy;
+pub use retry::RetryPolicy;
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{
     AttemptToken, Concurrency, Discovery, Entering, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE, WORKER_PROTOCOL,

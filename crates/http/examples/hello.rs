@@ -14,9 +14,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use millrace_api::{
-    AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, Health, Invocation,
-    Invocations, InvocationsRequest, Page, Principal, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest,
-    SendRequest, Serving, StateReply, StateRequest,
+    AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, Health, Intervention,
+    Invocation, Invocations, InvocationsRequest, Page, Principal, Records, RouteReply, RouteRequest, Schedule,
+    SchedulesRequest, SendRequest, Serving, StateReply, StateRequest,
 };
 use millrace_base::ErrorCode;
 use millrace_http::{Front, Options, bind, serve};
@@ -70,7 +70,7 @@ impl Invocations for Hello {
         refused()
     }
 
-    async fn cancel(&self, _: &Principal, _: &str) -> Result<(), Error> {
+    async fn intervene(&self, _: &Principal, _: &str, _: Intervention) -> Result<(), Error> {
         refused()
     }
 

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use millrace_api::{DeadLetter, Invocation, InvocationStatus, JournalStep, Page, Schedule};
+use millrace_api::{DeadLetter, Failure, Invocation, InvocationStatus, JournalStep, Page, Schedule};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -85,10 +85,32 @@ struct InvocationBody<'a> {
     output_bytes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Problem<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<FailureBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     journal: Option<Vec<StepBody<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<&'a [String]>,
+}
+
+#[derive(Serialize)]
+struct FailureBody<'a> {
+    operation: u32,
+    kind: &'a str,
+    name: &'a str,
+    attempts: u32,
+    failed_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_try_ms: Option<u64>,
+    error: Problem<'a>,
+}
+
+impl<'a> FailureBody<'a> {
+    fn new(failure: &'a Failure) -> Self {
+        let Failure { operation, kind, name, attempts, failed_ms, next_try_ms, error } = failure;
+        let (operation, attempts, failed_ms, next_try_ms) = (*operation, *attempts, *failed_ms, *next_try_ms);
+        Self { operation, kind, name, attempts, failed_ms, next_try_ms, error: Problem::without_payload(error) }
+    }
 }
 
 #[derive(Serialize)]
@@ -124,6 +146,7 @@ impl<'a> InvocationBody<'a> {
             output: None,
             output_bytes: None,
             error: invocation.error.as_ref().map(Problem::without_payload),
+            failures: invocation.failures.iter().map(FailureBody::new).collect(),
             journal: None,
             waits_for: None,
         }

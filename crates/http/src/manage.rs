@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use millrace_api::{Invocations, InvocationsRequest, Object, Principal, SchedulesRequest};
+use millrace_api::{Intervention, Invocations, InvocationsRequest, Object, Principal, SchedulesRequest};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -69,9 +69,14 @@ pub(crate) async fn invocations<B: Invocations>(backend: &B, who: &Principal, qu
     listing::invocations(&backend.invocations(who, request).await?)
 }
 
-/// `POST /invocations/{id}/cancel`.
-pub(crate) async fn cancel<B: Invocations>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
-    backend.cancel(who, &input.name(Parameter::Id)?).await?;
+/// `POST /invocations/{id}/cancel`, `…/kill` and `…/resume`.
+pub(crate) async fn intervene<B: Invocations>(
+    backend: &B,
+    who: &Principal,
+    input: Input<'_>,
+    intervention: Intervention,
+) -> Reply {
+    backend.intervene(who, &input.name(Parameter::Id)?, intervention).await?;
     Ok(reply::empty(StatusCode::ACCEPTED))
 }
 

@@ -231,6 +231,7 @@ fn schemas() -> Value {
         ("InvocationStatus", json!({ "type": "string", "enum": INVOCATION_STATUSES })),
         ("Invocation", invocation_schema()),
         ("JournalStep", journal_step_schema()),
+        ("Failure", failure_schema()),
         ("Signal", signal_schema()),
         ("DeadLetter", dead_letter_schema()),
         ("Schedule", schedule_schema()),
@@ -246,7 +247,7 @@ fn schemas() -> Value {
 }
 
 /// A test compares them with what the operation takes.
-const INVOCATION_STATUSES: [&str; 5] = ["pending", "running", "succeeded", "failed", "cancelled"];
+const INVOCATION_STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];
 
 fn key_schema() -> Value {
     json!({
@@ -328,6 +329,11 @@ fn invocation_schema() -> Value {
             "output": { "description": "What the handler returned, once succeeded." },
             "output_bytes": left_out("output"),
             "error": reference("Problem"),
+            "failures": {
+                "type": "array",
+                "items": reference("Failure"),
+                "description": "What failed and is tried again, or waits for somebody; at most ten.",
+            },
             "journal": {
                 "type": "array",
                 "items": reference("JournalStep"),
@@ -338,6 +344,22 @@ fn invocation_schema() -> Value {
                 "items": text(),
                 "description": "What it waits for now.",
             },
+        },
+    })
+}
+
+fn failure_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["operation", "kind", "name", "attempts", "failed_ms", "error"],
+        "properties": {
+            "operation": { "type": "integer", "minimum": 0, "description": "Its number, in the order in which the workflow asked; 0 for the workflow's own code." },
+            "kind": { "type": "string", "description": "call, step, compensation, or code for the workflow's own code." },
+            "name": { "type": "string", "description": "Which one: a call's target or a step's name." },
+            "attempts": { "type": "integer", "minimum": 1, "description": "How often it was tried." },
+            "failed_ms": milliseconds("When the last attempt failed, Unix milliseconds."),
+            "next_try_ms": milliseconds("When it is tried again, Unix milliseconds; absent while it waits for somebody."),
+            "error": reference("Problem"),
         },
     })
 }

@@ -20,6 +20,10 @@ pub enum Kind {
     Invocations,
     /// `POST /invocations/{id}/cancel`.
     Cancel,
+    /// `POST /invocations/{id}/kill`.
+    Kill,
+    /// `POST /invocations/{id}/resume`.
+    Resume,
     /// `POST /invocations/{id}/signal`.
     Signal,
     /// `GET /dead-letters`.
@@ -83,7 +87,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 34] = [
+const KINDS: [(Kind, &str); 36] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -117,6 +121,8 @@ const KINDS: [(Kind, &str); 34] = [
     (Kind::ConnectWorker, "connect_worker"),
     (Kind::Cluster, "cluster"),
     (Kind::Backup, "backup"),
+    (Kind::Kill, "kill"),
+    (Kind::Resume, "resume"),
     (Kind::None, "none"),
 ];
 
@@ -166,7 +172,9 @@ impl Kind {
             Kind::ConnectWorker => 30,
             Kind::Cluster => 31,
             Kind::Backup => 32,
-            Kind::None => 33,
+            Kind::Kill => 33,
+            Kind::Resume => 34,
+            Kind::None => 35,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

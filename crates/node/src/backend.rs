@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Invocation,
-    Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, Records,
-    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
+    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Intervention,
+    Invocation, Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest,
+    Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
     StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
@@ -262,9 +262,9 @@ impl Invocations for CoreHandle {
         invocations::list(self, principal, request).await
     }
 
-    async fn cancel(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+    async fn intervene(&self, principal: &Principal, id: &str, intervention: Intervention) -> Result<(), Error> {
         check_guided(&self.core.borrow())?;
-        invocations::cancel(self, principal, id).await
+        invocations::intervene(self, principal, id, intervention).await
     }
 
     async fn signal(
@@ -320,8 +320,8 @@ impl Deployments for CoreHandle {
         let removed =
             || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
         let loaded = deploy::current(catalog, name.as_str()).ok_or_else(removed)?;
-        let warnings = deploy::shared_names(catalog, loaded).map(|(_, what)| what).collect();
-        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, warnings })
+        let shared_services = deploy::shared_services(catalog, loaded).collect();
+        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, shared_services })
     }
 
     async fn deploy_worker(
@@ -338,8 +338,9 @@ impl Deployments for CoreHandle {
     }
 
     fn connect_worker(&self, principal: &Principal, app: &str) -> Result<SharedWorkerLine, Error> {
-        allow(principal, Permission::Worker, "worker")?;
+        allow(principal, Permission::Worker { app }, &format!("worker:{app}"))?;
         refuse_system_name(app)?;
+        worker_apps::check_takes_up(self, principal, app)?;
         Ok(worker_apps::connect(self, app))
     }
 

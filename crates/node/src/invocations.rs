@@ -5,14 +5,16 @@
 
 use bytes::Bytes;
 use millrace_api::{
-    DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal,
-    READ_HANDLER, Target, WRITE_HANDLER, WorkflowState, is_built_in,
+    DeadLetter, Failure, Intervention, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission,
+    Principal, READ_HANDLER, Target, WRITE_HANDLER, WorkflowState, is_built_in,
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
 use millrace_driver::question::{
-    Cancel, EndDeadLetter, ListDeadLetters, ListWorkflows, ReadDeadLetter, ReadInvocation, Signal,
+    Cancel, EndDeadLetter, Intervene, ListDeadLetters, ListWorkflows, ReadDeadLetter, ReadInvocation, Signal,
 };
-use millrace_format::{DeadLetterRecord, InvocationResult, JournalRow, MessageRecord, ResultState, WorkflowRecord};
+use millrace_format::{
+    DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, MessageRecord, ResultState, WorkflowRecord,
+};
 use millrace_func::hex_encode as hex;
 use millrace_shard::{
     DEAD_LETTER_PREFIX, FoundInvocation, InvocationId, Listed, ListedWorkflow, Sequence, WorkflowView, dead_letter_id,
@@ -47,10 +49,10 @@ pub(crate) async fn read(
 ) -> Result<Invocation, Error> {
     let parsed = parse(node, id)?;
     let mut tries = 0;
-    let (invocation_result, view) = loop {
+    let (invocation_result, view, failures) = loop {
         let sequence = parsed.sequence;
         match node.ask(parsed.shard, ReadInvocation { sequence, has_journal }).await {
-            Ok(FoundInvocation { result, workflow }) => break (result, workflow),
+            Ok(FoundInvocation { result, workflow, failures }) => break (result, workflow, failures),
             Err(error) if error.code != ErrorCode::UnknownInvocation => return Err(error),
             Err(_) if sequence.is_drawn() && tries < ARRIVAL_TRIES => {
                 tries += 1;
@@ -70,7 +72,7 @@ pub(crate) async fn read(
         let WorkflowView { record, due, journal, waits_for } = *view;
         WorkflowState { journal: journal.into_iter().map(step).collect(), waits_for, ..state(record, due) }
     });
-    Ok(invocation(id.to_owned(), invocation_result, workflow))
+    Ok(invocation(id.to_owned(), invocation_result, failures, workflow))
 }
 
 /// The outcome of a call that was sent holds only a fingerprint of its service.
@@ -94,9 +96,18 @@ async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result
     }
 }
 
-pub(crate) async fn cancel(node: &CoreHandle, principal: &Principal, id: &str) -> Result<(), Error> {
+pub(crate) async fn intervene(
+    node: &CoreHandle,
+    principal: &Principal,
+    id: &str,
+    intervention: Intervention,
+) -> Result<(), Error> {
     let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
-    node.ask(shard, Cancel { sequence }).await
+    match intervention {
+        // Nodes of earlier versions know this one, too.
+        Intervention::Cancel => node.ask(shard, Cancel { sequence }).await,
+        Intervention::Kill | Intervention::Resume => node.ask(shard, Intervene { sequence, intervention }).await,
+    }
 }
 
 pub(crate) async fn signal(
@@ -167,7 +178,7 @@ pub(crate) async fn list(
         let sequence = unhex(id).and_then(|bytes| Sequence::decode(&bytes)).ok_or_else(wrong_place)?;
         after = Some((kind == "e", sequence));
     }
-    let is_live_only = matches!(request.status, Some(InvocationStatus::Running | InvocationStatus::Pending));
+    let is_live_only = request.status.is_some_and(|status| !status.is_end());
     let (mut looked_at, mut held_bytes) = (0, 0);
     while shard.0 < end {
         let limit = request.limit.max(1) - items.len();
@@ -179,8 +190,9 @@ pub(crate) async fn list(
         let is_full = looked_at >= LOOKED_AT_IN_ONE_PAGE || held_bytes >= limits::PAGE_BYTES;
         let is_enough = |items: usize| items >= request.limit || is_full;
         let visible = rows.into_iter().filter(|row| is_wanted(principal, &request, &row.record));
-        let shown = visible.map(|ListedWorkflow { id, record, due, invocation_result }| {
-            invocation(InvocationId { shard, sequence: id }.to_string(), invocation_result, Some(state(record, due)))
+        let shown = visible.map(|ListedWorkflow { id, record, due, invocation_result, failures }| {
+            let id = InvocationId { shard, sequence: id }.to_string();
+            invocation(id, invocation_result, failures, Some(state(record, due)))
         });
         items.extend(shown.filter(|item| request.status.is_none_or(|status| item.status == status)));
         match last.filter(|_| has_more) {
@@ -293,9 +305,25 @@ fn step(row: JournalRow) -> JournalStep {
     JournalStep { operation, kind: kind.as_str(), name, ended_ms: ended.0, result }
 }
 
-fn invocation(id: String, invocation_result: InvocationResult, workflow: Option<WorkflowState>) -> Invocation {
+fn failure(record: FailureRecord) -> Failure {
+    let FailureRecord { kind, operation, attempts, failed, next_try, name, error } = record;
+    let next_try_ms = next_try.map(|due| due.0);
+    let kind = kind.map_or("code", |kind| kind.as_str());
+    Failure { operation, kind, name, attempts, failed_ms: failed.0, next_try_ms, error }
+}
+
+fn invocation(
+    id: String,
+    invocation_result: InvocationResult,
+    failures: Vec<FailureRecord>,
+    workflow: Option<WorkflowState>,
+) -> Invocation {
     let has_begun = workflow.as_ref().is_some_and(|workflow| workflow.due_ms.is_none());
-    let pending = if has_begun { InvocationStatus::Running } else { InvocationStatus::Pending };
+    let pending = match has_begun {
+        true if failures.iter().any(|failure| failure.next_try.is_none()) => InvocationStatus::Paused,
+        true => InvocationStatus::Running,
+        false => InvocationStatus::Pending,
+    };
     let (status, output, error) = match invocation_result.result {
         ResultState::Pending | ResultState::Sent(..) => (pending, None, None),
         ResultState::Value(output) => (InvocationStatus::Succeeded, Some(output), None),
@@ -305,7 +333,8 @@ fn invocation(id: String, invocation_result: InvocationResult, workflow: Option<
         }
         ResultState::Error(error) => (InvocationStatus::Failed, None, Some(error)),
     };
-    Invocation { id, status, output, error, workflow }
+    let failures = failures.into_iter().map(failure).collect();
+    Invocation { id, status, output, error, failures, workflow }
 }
 
 #[cfg(test)]

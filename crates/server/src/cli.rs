@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// Needs an API key with the role admin, where the node has keys.
     #[command(after_help = s3::EXAMPLES)]
     S3(s3::S3Args),
-    /// Back up a running node into a folder, list backups, check them
+    /// Back up a running node into a folder or a bucket, list backups, check them, give up old ones
     ///
     /// The node goes on serving. The backup shows one moment after the command began. Only what the folder does not hold
     /// yet is written. Needs an API key with the role admin, where the node has keys.
@@ -131,7 +131,10 @@ Examples:
   millrace invocations ID
   millrace invocations ID --signal confirmed
   millrace invocations ID --signal 'approved={\"by\":\"ann\"}' --idempotency-key 5f1c
-  millrace invocations ID --cancel";
+  millrace invocations ID --cancel
+  millrace invocations --status paused
+  millrace invocations resume ID ID
+  millrace invocations kill ID";
 
 const DEAD_LETTERS_EXAMPLES: &str = "\
 Examples:
@@ -269,7 +272,10 @@ pub(crate) struct CallArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct InvocationsArgs {
+    #[command(subcommand)]
+    pub order: Option<InvocationsOrder>,
     /// The one to look at, as printed by `millrace call --send` and by the list
     pub id: Option<String>,
     /// Show it once it has ended
@@ -296,11 +302,30 @@ pub(crate) struct InvocationsArgs {
     /// List only this handler's
     #[arg(long, conflicts_with = "id")]
     pub handler: Option<String>,
-    /// List only those that are pending, running, succeeded, failed or cancelled
+    /// List only those that are pending, running, paused, succeeded, failed or cancelled
     #[arg(long, conflicts_with = "id")]
     pub status: Option<String>,
     #[command(flatten)]
     pub page: PageArgs,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum InvocationsOrder {
+    /// Try again now what failed, from the first attempt
+    Resume(InvocationsOrderArgs),
+    /// Undo what they said how to undo, and end
+    Cancel(InvocationsOrderArgs),
+    /// End at once; nothing is undone
+    Kill(InvocationsOrderArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InvocationsOrderArgs {
+    /// The workflows, as printed by `millrace call --send` and by the list
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<String>,
     #[command(flatten)]
     pub node: NodeArgs,
 }

@@ -1,23 +1,26 @@
 //! `millrace invocations`, `millrace dead-letters` and `millrace schedules`, over the public HTTP API.
 
 use millrace_client::{
-    Client, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Problem,
-    ScheduleFilter, SchedulePage,
+    Client, DeadLetterPage, EntityKey, Failure as FailedWork, Invocation, InvocationFilter, InvocationPage,
+    JournalStep, Problem, ScheduleFilter, SchedulePage,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::Failure;
 use crate::calls::{block_on, client};
-use crate::cli::{DeadLettersArgs, InvocationsArgs, PageArgs, SchedulesArgs};
+use crate::cli::{DeadLettersArgs, InvocationsArgs, InvocationsOrder, PageArgs, SchedulesArgs};
 use crate::many_dead_letters::{self, Fate, end_all};
 use crate::table::{Table, printable, time};
 
-/// Lists workflows, shows one, cancels it or sends it a signal.
+/// Lists workflows, shows one, sends it a signal, or steps in on some.
 ///
 /// # Errors
 /// What the node answered, or why it could not be asked.
 pub(crate) fn invocations(args: &InvocationsArgs) -> Result<(), Failure> {
+    if let Some(order) = &args.order {
+        return step_in(order);
+    }
     let client = client(&args.node)?;
     match &args.id {
         Some(id) => one_invocation(&client, id, args),
@@ -36,6 +39,31 @@ pub(crate) fn invocations(args: &InvocationsArgs) -> Result<(), Failure> {
             say_more(page.next.as_deref());
             Ok(())
         }
+    }
+}
+
+/// Steps in on each workflow; tells of all that could not be reached.
+fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
+    let (InvocationsOrder::Resume(args) | InvocationsOrder::Cancel(args) | InvocationsOrder::Kill(args)) = order;
+    let client = client(&args.node)?;
+    let mut failed = 0;
+    for id in &args.ids {
+        let done = match order {
+            InvocationsOrder::Resume(_) => block_on(client.resume(id)).map(|()| "goes on"),
+            InvocationsOrder::Cancel(_) => block_on(client.cancel(id)).map(|()| "will be cancelled"),
+            InvocationsOrder::Kill(_) => block_on(client.kill(id)).map(|()| "killed"),
+        };
+        match done {
+            Ok(done) => println!("{}: {done}", printable(id)),
+            Err(error) => {
+                eprintln!("{}: {error}", printable(id));
+                failed += 1;
+            }
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(format!("{failed} of {} could not be done", args.ids.len()).into()),
     }
 }
 
@@ -150,13 +178,17 @@ fn render_invocations(page: &InvocationPage) -> String {
         return "no workflows\n".to_owned();
     }
     let mut table = Table::new(&["ID", "STATUS", "WORKFLOW", "BEGAN", "ERROR"]);
+    let last_error = |invocation: &Invocation| {
+        let failed = invocation.failures.first().map(|failure| &failure.error);
+        invocation.error.as_ref().or(failed).map(describe_error)
+    };
     for invocation in &page.invocations {
         table.row(&[
             &invocation.id,
             &invocation.status,
             &invocation_target(invocation).unwrap_or_default(),
             &invocation.began_ms.map(time).unwrap_or_default(),
-            &invocation.error.as_ref().map(describe_error).unwrap_or_default(),
+            &last_error(invocation).unwrap_or_default(),
         ]);
     }
     table.render()
@@ -181,11 +213,30 @@ fn render_invocation(invocation: &Invocation) -> String {
             text.push_str(&format!("{name:<11}{}\n", printable(&fact)));
         }
     }
+    if !invocation.failures.is_empty() {
+        text.push('\n');
+        text.push_str(&render_failures(&invocation.failures));
+    }
     if let Some(journal) = invocation.journal.as_ref().filter(|journal| !journal.is_empty()) {
         text.push('\n');
         text.push_str(&render_journal(journal));
     }
     text
+}
+
+fn render_failures(failures: &[FailedWork]) -> String {
+    let mut table = Table::new(&["#", "FAILED", "NAME", "ATTEMPTS", "NEXT TRY", "ERROR"]);
+    for failure in failures {
+        table.row(&[
+            &failure.operation.to_string(),
+            &failure.kind,
+            &failure.name,
+            &failure.attempts.to_string(),
+            &failure.next_try_ms.map_or_else(|| "when resumed".to_owned(), time),
+            &describe_error(&failure.error),
+        ]);
+    }
+    table.render()
 }
 
 fn render_journal(journal: &[JournalStep]) -> String {

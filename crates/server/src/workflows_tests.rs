@@ -28,6 +28,9 @@ fn the_command_line_takes_what_fits_together() {
         "millrace invocations ID --cancel --url http://localhost:1 --api-key k",
         "millrace invocations ID --signal paid=1 --idempotency-key k",
         "millrace invocations ID --json",
+        "millrace invocations resume A B --url http://localhost:1",
+        "millrace invocations cancel A",
+        "millrace invocations kill A --api-key k",
         "millrace dead-letters --limit 5 --json",
         "millrace dead-letters --retry ID",
         "millrace dead-letters --drop ID",
@@ -38,6 +41,8 @@ fn the_command_line_takes_what_fits_together() {
     }
     for line in [
         "millrace invocations --cancel",
+        "millrace invocations resume",
+        "millrace invocations kill A --json",
         "millrace invocations --signal paid",
         "millrace invocations ID --cancel --signal paid",
         "millrace invocations ID --idempotency-key k",
@@ -91,6 +96,29 @@ error      aborted: no \\u{1b}room
     let sent = json!({"id": "i", "status": "succeeded", "output": null});
     let sent: Invocation = serde_json::from_value(sent).expect("an invocation");
     assert_eq!(render_invocation(&sent), "id         i\nstatus     succeeded\noutput     null\n");
+}
+
+#[test]
+fn what_failed_is_shown_above_the_journal() {
+    let reply = json!({
+        "id": "w1", "status": "paused",
+        "failures": [
+            {"operation": 4, "kind": "call", "name": "room/7/hold", "attempts": 3, "failed_ms": 1_700_000_000_000_u64,
+             "next_try_ms": 1_700_000_000_001_u64, "error": {"status": 500, "code": "function-failed", "detail": "no"}},
+            {"operation": 0, "kind": "code", "name": "", "attempts": 16, "failed_ms": 1_700_000_000_000_u64,
+             "error": {"status": 500, "code": "function-failed", "detail": "x"}},
+        ],
+    });
+    let invocation: Invocation = serde_json::from_value(reply).expect("an invocation");
+    let expected = "\
+id         w1
+status     paused
+
+#  FAILED  NAME         ATTEMPTS  NEXT TRY                  ERROR
+4  call    room/7/hold  3         2023-11-14T22:13:20.001Z  function-failed: no
+0  code                 16        when resumed              function-failed: x
+";
+    assert_eq!(render_invocation(&invocation), expected);
 }
 
 #[test]

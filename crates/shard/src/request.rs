@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis, Value};
-use millrace_format::{DeadLetterRecord, InvocationResult, JournalRow, ResultState, WorkflowRecord};
+use millrace_format::{DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, ResultState, WorkflowRecord};
 use millrace_func::{ActivationId, HandlerId, HeaderSource, HttpRequest, OperationId, RouteMatch, RouteReply};
 
 /// The driver's name for whoever waits for a reply.
@@ -95,8 +95,12 @@ pub enum Reply {
     Sent(InvocationId),
     /// What became of an invocation, and of a workflow what is known beside.
     Invocation(InvocationResult, Option<Box<WorkflowView>>),
+    /// The same of one of which something failed and has not ended.
+    FailingInvocation(InvocationResult, Option<Box<WorkflowView>>, Vec<FailureRecord>),
     /// Workflows, and whether there are more.
     Workflows(Vec<ListedWorkflow>, bool),
+    /// The same, and what failed of some of them: the place in the page, and a failure.
+    FailingWorkflows(Vec<ListedWorkflow>, bool, Vec<(u32, FailureRecord)>),
     /// Dead letters by the field they are kept under, and whether there are more.
     DeadLetters(Vec<(Box<[u8]>, DeadLetterRecord)>, bool),
     /// When each of the schedules that were asked about is due next, in that order.
@@ -124,6 +128,8 @@ pub struct ListedWorkflow {
     pub due: Option<UnixMillis>,
     /// What became of it.
     pub invocation_result: InvocationResult,
+    /// What of it failed and has not ended.
+    pub failures: Vec<FailureRecord>,
 }
 
 impl ListedWorkflow {

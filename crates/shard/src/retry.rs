@@ -1,10 +1,71 @@
-//! How long to wait before something that failed is tried again.
+//! What an error means: whether whoever asked is told of it, or it is tried again, and when.
 
-const FIRST_MS: u64 = 100;
-const LONGEST_MS: u64 = 60_000;
+use millrace_base::ErrorCode;
+use millrace_func::RetryPolicy;
 
-/// The wait after the `attempts`-th failure: doubles with each further one.
+/// What becomes of something that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is an answer: whoever asked gets it. Another attempt would give the same.
+    Terminal,
+    /// It says nothing of what was tried, only that it cannot be done now. It is tried until it can.
+    Passing,
+    /// It is tried again, as a policy says.
+    Retried,
+}
+
+/// What becomes of a call that failed: refusals are terminal, failures are not.
+pub(crate) fn fate_of_call(code: ErrorCode) -> Fate {
+    use ErrorCode::{UnknownHandler, UnknownService, WaitLimit};
+    match code {
+        WaitLimit => Fate::Passing,
+        code if code.is_retryable() => Fate::Passing,
+        // A deployment may bring them.
+        UnknownService | UnknownHandler => Fate::Retried,
+        code if code.is_failure() => Fate::Retried,
+        _ => Fate::Terminal,
+    }
+}
+
+/// What becomes of code of a workflow, or of a step of it, that ended with an error.
+pub(crate) fn fate_of_code(code: ErrorCode) -> Fate {
+    use ErrorCode::{Diverged, FetchRefused, OperationLimit};
+    match code {
+        // Its settings are as old as its code.
+        FetchRefused => Fate::Terminal,
+        // The journal only grows.
+        OperationLimit => Fate::Terminal,
+        Diverged => Fate::Terminal,
+        code if code.is_lost_attempt() => Fate::Passing,
+        code => match fate_of_call(code) {
+            Fate::Passing => Fate::Retried,
+            fate => fate,
+        },
+    }
+}
+
+/// The pause after the `attempts`-th failure of what is tried without end.
 pub(crate) fn retry_wait_ms(attempts: u32) -> u64 {
-    let doublings = attempts.saturating_sub(1).min(20);
-    (FIRST_MS << doublings).min(LONGEST_MS)
+    RetryPolicy::default().pause_ms(attempts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_answers_and_failures_are_tried_again() {
+        use ErrorCode::*;
+        for code in [Aborted, Forbidden, InvalidInput, UnknownRecord, PreconditionFailed, WorkflowEnded, Cancelled] {
+            assert_eq!((fate_of_call(code), fate_of_code(code)), (Fate::Terminal, Fate::Terminal), "{code:?}");
+        }
+        for code in [FunctionFailed, CpuLimit, MemoryLimit, StackLimit, Stalled, SizeLimit, UnknownHandler, Internal] {
+            assert_eq!((fate_of_call(code), fate_of_code(code)), (Fate::Retried, Fate::Retried), "{code:?}");
+        }
+        for code in [Overloaded, ReadOnly, ShuttingDown, ShardStopped, WaitLimit, WorkerUnavailable] {
+            assert_eq!(fate_of_call(code), Fate::Passing, "{code:?}");
+        }
+
+        assert_eq!(fate_of_code(WorkerFailed), Fate::Passing);
+    }
 }

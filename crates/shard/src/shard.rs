@@ -6,7 +6,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use millrace_api::StateFields;
+use millrace_api::{Intervention, StateFields};
 use millrace_base::{EntityKey, Error, Lsn, Name, ShardId, UnixMillis};
 use millrace_format::DeadLetterRecord;
 use millrace_func::{Answer, HandlerId, Program};
@@ -118,7 +118,7 @@ impl Shard {
         self.books.dead_letters.len()
     }
 
-    /// Attempts to run messages and compensations that failed, since the start.
+    /// Attempts to run messages, and calls and code of workflows, that failed since the start.
     #[must_use]
     pub fn failed_attempts(&self) -> u64 {
         self.books.failures.attempts()
@@ -231,11 +231,11 @@ impl Shard {
         }
     }
 
-    /// Cancels a workflow; answered once the wish is durable.
-    pub fn cancel(&mut self, to: ReplyTo<()>, id: Sequence, world: &mut World<'_>) {
+    /// Somebody steps in on a workflow; answered once that is durable.
+    pub fn intervene(&mut self, to: ReplyTo<()>, id: Sequence, intervention: Intervention, world: &mut World<'_>) {
         if !self.refuses(to.token(), world) {
             let (workflows, mut context) = self.for_workflows(world);
-            workflows.cancel(to, id, &mut context);
+            workflows.intervene(to, id, intervention, &mut context);
             self.settle(world);
         }
     }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use millrace_base::{UnixMillis, Value};
-use millrace_format::{DeadLetterRecord, InvocationResult};
+use millrace_format::{DeadLetterRecord, FailureRecord, InvocationResult};
 use millrace_func::RouteReply;
 
 use crate::request::{InvocationId, ListedWorkflow, Reply, Token, WorkflowView};
@@ -63,6 +63,8 @@ pub struct FoundInvocation {
     pub result: InvocationResult,
     /// What is known of a workflow beside its result; `None` for other invocations.
     pub workflow: Option<Box<WorkflowView>>,
+    /// What of it failed and has not ended.
+    pub failures: Vec<FailureRecord>,
 }
 
 /// One page of a list in one shard.
@@ -127,21 +129,46 @@ impl TypedReply for () {
 
 impl TypedReply for FoundInvocation {
     fn into_reply(self) -> Reply {
-        Reply::Invocation(self.result, self.workflow)
+        // Nodes of earlier versions know only the first form.
+        match self.failures.is_empty() {
+            true => Reply::Invocation(self.result, self.workflow),
+            false => Reply::FailingInvocation(self.result, self.workflow, self.failures),
+        }
     }
 
     fn from_reply(reply: Reply) -> Option<Self> {
-        if let Reply::Invocation(result, workflow) = reply { Some(Self { result, workflow }) } else { None }
+        match reply {
+            Reply::Invocation(result, workflow) => Some(Self { result, workflow, failures: Vec::new() }),
+            Reply::FailingInvocation(result, workflow, failures) => Some(Self { result, workflow, failures }),
+            _ => None,
+        }
     }
 }
 
 impl TypedReply for Listed<ListedWorkflow> {
     fn into_reply(self) -> Reply {
-        Reply::Workflows(self.items, self.has_more)
+        let Self { mut items, has_more } = self;
+        let mut failures = Vec::new();
+        for (place, item) in (0..).zip(&mut items) {
+            failures.extend(std::mem::take(&mut item.failures).into_iter().map(|failure| (place, failure)));
+        }
+        match failures.is_empty() {
+            true => Reply::Workflows(items, has_more),
+            false => Reply::FailingWorkflows(items, has_more, failures),
+        }
     }
 
     fn from_reply(reply: Reply) -> Option<Self> {
-        if let Reply::Workflows(items, has_more) = reply { Some(Self { items, has_more }) } else { None }
+        match reply {
+            Reply::Workflows(items, has_more) => Some(Self { items, has_more }),
+            Reply::FailingWorkflows(mut items, has_more, failures) => {
+                for (place, failure) in failures {
+                    items.get_mut(place as usize)?.failures.push(failure);
+                }
+                Some(Self { items, has_more })
+            }
+            _ => None,
+        }
     }
 }
 

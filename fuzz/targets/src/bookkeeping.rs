@@ -4,7 +4,8 @@
 use std::fmt::Debug;
 
 use millrace_format::{
-    DeadLetterRecord, Decision, DecodeError, JournalRow, Prepared, ScheduleRecord, SignalRecord, WorkflowRecord,
+    DeadLetterRecord, Decision, DecodeError, FailureRecord, JournalRow, Prepared, ScheduleRecord, SignalRecord,
+    WorkflowRecord,
 };
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -12,6 +13,7 @@ pub(crate) fn run(bytes: &[u8]) {
     match which {
         b'c' => check(row, Decision::decode, Decision::encode),
         b'p' => check(row, Prepared::decode, Prepared::encode),
+        b'f' => check(row, FailureRecord::decode, FailureRecord::encode),
         b'j' => check(row, JournalRow::decode, JournalRow::encode),
         b'w' => check(row, WorkflowRecord::decode, WorkflowRecord::encode),
         b's' => check(row, SignalRecord::decode, SignalRecord::encode),

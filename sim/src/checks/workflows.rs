@@ -1,9 +1,9 @@
 //! Each step of a workflow takes effect once. When nothing is under way, every workflow has ended. It did all that it
-//! had to, or what it did is compensated. Only what is kept of ended workflows is left.
+//! had to, or what it did is compensated. Nothing is given up for an error that may pass. Only what is kept of ended workflows is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millrace_base::ShardId;
+use millrace_base::{ErrorCode, ShardId};
 use millrace_format::{InvocationResult, JournalRow, ResultState, StepKind};
 use millrace_shard::InvocationId;
 
@@ -61,6 +61,12 @@ fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str
         ResultState::Value(_) if (here, there, beside) != (1, 1, [1, 1]) => {
             Err(format!("op{id} succeeded, and is noted {here}, {there}, {beside:?} times"))
         }
+        // What fails otherwise is tried again, and then paused: nothing is undone.
+        ResultState::Error(error)
+            if !matches!(error.code, ErrorCode::Aborted | ErrorCode::Cancelled | ErrorCode::FetchFailed) =>
+        {
+            Err(format!("op{id} was given up for an error that may pass: {error}"))
+        }
         ResultState::Error(error) if (here, there) != (0, 0) || error.message.contains("compensations failed") => {
             Err(format!("op{id} failed ({error}), and is noted {here} and {there} times"))
         }
@@ -99,6 +105,10 @@ fn check_rows(view: &mut View<'_>, shard: ShardId) -> Result<(), String> {
         let mut operations = BTreeSet::new();
         for (index, (number, row)) in (0..).zip(rows) {
             let is_new = row.kind == StepKind::Cancel || operations.insert(row.operation);
+            let is_of_code = matches!(row.kind, StepKind::Call | StepKind::Step);
+            if is_of_code && matches!(&row.result, Err(error) if error.code == ErrorCode::FunctionFailed) {
+                return Err(format!("shard {shard}: {id:?} was told of a failure that may pass: {row:?}"));
+            }
             if *number != index || !is_new {
                 return Err(format!("shard {shard}: the journal of {id:?} has row {number} at {index}: {row:?}"));
             }
@@ -110,6 +120,10 @@ fn check_rows(view: &mut View<'_>, shard: ShardId) -> Result<(), String> {
     let signals = view.rows(shard, "signal");
     if let Some((field, _)) = signals.iter().find(|(field, _)| !live.contains(&field[..10])) {
         return Err(format!("shard {shard} has a signal for nobody: {field:?}"));
+    }
+    let failures = view.rows(shard, "failure");
+    if let Some((field, _)) = failures.iter().find(|(field, _)| !live.contains(&field[..10])) {
+        return Err(format!("shard {shard} has a failure of no workflow: {field:?}"));
     }
     if view.is_final && !live.is_empty() {
         return Err(format!("shard {shard} has workflows that never end: {live:?}"));

@@ -161,7 +161,7 @@ fn a_compensation_of_another_shard_s_entity_that_is_tried_again_runs_there() {
     let mut rig = Rig::new(2);
     let far = rig.key_in(1, "far");
     let undo = s().at_least("enough", 1).add("undone", 1);
-    let script = s().compensate(run("counter", &far, undo)).fail_step("no");
+    let script = s().compensate(run("counter", &far, undo)).abort_step("no");
     let workflow = rig.key_in(0, "w");
     let id = rig.flow(&workflow, script);
     rig.run_to_rest();

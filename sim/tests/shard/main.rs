@@ -29,6 +29,7 @@ mod transaction_states;
 mod transactions;
 mod waiting;
 mod workflow_crashes;
+mod workflow_errors;
 mod workflows;
 
 pub use millrace_base::{ErrorCode, ShardId};

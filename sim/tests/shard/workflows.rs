@@ -355,7 +355,7 @@ fn a_compensation_that_fails_is_tried_again_and_then_told_of() {
     rig.crash();
     let gate = read("counter", "gate", s().get("n").when(Json::Null, s().fail("closed")));
     let undo = |key: &str| run("counter", key, s().call(gate.clone()).add("undone", 1));
-    let script = s().compensate(undo("a")).compensate(run("note", "x", s().abort("never"))).fail_step("no");
+    let script = s().compensate(undo("a")).compensate(run("note", "x", s().abort("never"))).abort_step("no");
     let id = rig.flow("w", script.clone());
     rig.tick(3_000);
     assert!(is_pending(&mut rig, id));
@@ -505,12 +505,12 @@ fn a_call_that_never_succeeds_does_not_keep_a_workflow_from_being_cancelled() {
 fn a_cancel_does_not_stop_compensations_or_what_has_succeeded() {
     let mut rig = Rig::new(1);
     let undo = run("counter", "c", s().hash().add("undone", 1));
-    let id = rig.flow("w", s().compensate(undo.clone()).compensate(undo).fail_step("no"));
+    let id = rig.flow("w", s().compensate(undo.clone()).compensate(undo).abort_step("no"));
     rig.cancel(id);
     rig.make_durable();
     rig.crash();
     rig.run_to_rest();
-    assert_eq!(error_of(&mut rig, id).code, ErrorCode::FunctionFailed);
+    assert_eq!(error_of(&mut rig, id).code, ErrorCode::Aborted);
     assert_eq!(rig.field("counter", "c", "undone"), json!(2));
     rig.assert_no_leftovers();
 }
@@ -735,7 +735,8 @@ fn what_an_app_may_not_reach_it_does_not_reach() {
         [s().get("x"), s().set("x", 1), s().call(flow("note", "x", s())), s().call_in_step("s", flow("note", "x", s()))]
     {
         let id = rig.flow("w", refused);
-        assert_eq!(error_of(&mut rig, id).code, ErrorCode::FunctionFailed);
+        assert_eq!(rig.failures(id)[0].error.code, ErrorCode::FunctionFailed);
+        rig.kill(id);
     }
     for outside in [s().sleep(1), s().wait("x", None), s().step("x", 1), s().fetch("x"), s().compensate(add("c"))] {
         let token = rig.run("note", "x", outside);

@@ -55,4 +55,5 @@ mod transactions;
 mod versions;
 mod worker_slots;
 mod workers;
+mod workflow_errors;
 mod workflows;

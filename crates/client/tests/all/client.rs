@@ -110,24 +110,29 @@ async fn the_contract_is_spoken_over_one_connection() {
     assert!(seen[0].ends_with("\r\n\r\n3") && !seen[1].contains("idempotency-key"));
 }
 
-#[tokio::test]
-async fn workflows_and_dead_letters_are_followed_and_steered() {
-    let running = r#"{"id":"w/1","status":"running","app":"trips","service":"trip","key":"ann","handler":"book",
+const RUNNING: &str = r#"{"id":"w/1","status":"running","app":"trips","service":"trip","key":"ann","handler":"book",
         "began_ms":7,"input":null,"waits_for":["paid"],"new_member":1,"journal":[
         {"operation":1,"kind":"call","name":"room/7/hold","ended_ms":8,"output":null},
         {"operation":2,"kind":"fetch","name":"https://a/","ended_ms":9,"error":{"status":502,"code":"fetch-failed"}}]}"#;
-    let dead_letter =
-        r#"{"id":"d","app":"a","service":"s","key":{"base64":"/w=="},"handler":"h","input_bytes":9,"attempts":16}"#;
+const PAUSED: &str = r#"{"id":"w/1","status":"paused","failures":[
+        {"operation":3,"kind":"step","name":"s","attempts":16,"failed_ms":9,"error":{"status":500,"code":"function-failed"}}]}"#;
+const DEAD_LETTER: &str =
+    r#"{"id":"d","app":"a","service":"s","key":{"base64":"/w=="},"handler":"h","input_bytes":9,"attempts":16}"#;
+
+#[tokio::test]
+async fn workflows_and_dead_letters_are_followed_and_steered() {
     let (url, seen) = serve(vec![
-        reply(200, "", running),
-        reply(200, "", running),
+        reply(200, "", RUNNING),
+        reply(200, "", PAUSED),
         reply(200, "", r#"{"id":"w/1","status":"cancelled"}"#),
         reply(200, "", r#"{"invocations":[{"id":"w","status":"pending"}],"next":"3:1"}"#),
         reply(200, "", r#"{"invocations":[],"next":null}"#),
         reply(202, "", ""),
+        reply(202, "", ""),
+        reply(202, "", ""),
         reply(503, &format!("{PROBLEM}Retry-After: 0\r\n"), r#"{"status":503,"code":"overloaded"}"#),
         reply(202, "", ""),
-        reply(200, "", &format!(r#"{{"dead_letters":[{dead_letter}],"next":null}}"#)),
+        reply(200, "", &format!(r#"{{"dead_letters":[{DEAD_LETTER}],"next":null}}"#)),
         reply(202, "", ""),
         reply(204, "", ""),
     ]);
@@ -151,6 +156,8 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
     };
     assert_eq!(client.invocations(&filter).await.unwrap().next, None);
     client.cancel("w/1").await.unwrap();
+    client.kill("w/1").await.unwrap();
+    client.resume("w/1").await.unwrap();
     client.signal("w", "paid", &[1], Some("k")).await.unwrap();
     let dead_letters = client.dead_letters(Some("d-0"), Some(9)).await.unwrap();
     assert_eq!(dead_letters.dead_letters[0].key, EntityKey::Binary { base64: "/w==".into() });
@@ -169,6 +176,8 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
             "GET /invocations HTTP/1.1",
             "GET /invocations?app=a&service=s&key=k%26&handler=h&status=running&after=3%3A1&limit=2 HTTP/1.1",
             "POST /invocations/w%2F1/cancel HTTP/1.1",
+            "POST /invocations/w%2F1/kill HTTP/1.1",
+            "POST /invocations/w%2F1/resume HTTP/1.1",
             "POST /invocations/w/signal HTTP/1.1",
             "POST /invocations/w/signal HTTP/1.1",
             "GET /dead-letters?after=d-0&limit=9 HTTP/1.1",
@@ -176,7 +185,7 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
             "DELETE /dead-letters/d HTTP/1.1",
         ]
     );
-    assert!(seen[7].contains("idempotency-key: k\r\n") && seen[7].ends_with(r#"{"name":"paid","payload":[1]}"#));
+    assert!(seen[9].contains("idempotency-key: k\r\n") && seen[9].ends_with(r#"{"name":"paid","payload":[1]}"#));
 }
 
 #[tokio::test]

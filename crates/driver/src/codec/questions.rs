@@ -1,12 +1,12 @@
 //! Questions to one shard.
 
-use millrace_api::StateFields;
+use millrace_api::{Intervention, StateFields};
 use millrace_shard::AskedSchedule;
 
 use super::wire::{Item, wire_enum, wire_struct};
 use crate::question::{
-    Cancel, EndDeadLetter, HasEntities, ListDeadLetters, ListSchedules, ListWorkflows, Question, ReadDeadLetter,
-    ReadInvocation, ReadState, Signal,
+    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListSchedules, ListWorkflows, Question,
+    ReadDeadLetter, ReadInvocation, ReadState, Signal,
 };
 
 wire_enum!(Question {
@@ -20,9 +20,16 @@ wire_enum!(Question {
     8 => ReadState(question),
     9 => HasEntities(question),
     10 => ListSchedules(question),
+    11 => Intervene(question),
 });
 wire_struct!(ReadInvocation { sequence, has_journal });
 wire_struct!(Cancel { sequence });
+wire_struct!(Intervene { sequence, intervention });
+wire_enum!(Intervention {
+    1 => Cancel,
+    2 => Kill,
+    3 => Resume,
+});
 wire_struct!(Signal { sequence, name, payload, idempotency_key });
 wire_struct!(ListWorkflows { after, limit, is_live_only });
 wire_struct!(ListDeadLetters { after, limit });

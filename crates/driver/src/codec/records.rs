@@ -1,6 +1,6 @@
 //! Records that have bytes of their own in `millrace-format`: those bytes, behind their length.
 
-use millrace_format::{DeadLetterRecord, DecodeError, InvocationResult, JournalRow, WorkflowRecord};
+use millrace_format::{DeadLetterRecord, DecodeError, FailureRecord, InvocationResult, JournalRow, WorkflowRecord};
 
 use super::wire::{Item, Reader, Wire, put_bytes};
 
@@ -18,9 +18,10 @@ macro_rules! wire_record {
     )*};
 }
 
-wire_record!(InvocationResult, WorkflowRecord, JournalRow);
+wire_record!(InvocationResult, WorkflowRecord, JournalRow, FailureRecord);
 
 impl Item for JournalRow {}
+impl Item for FailureRecord {}
 
 /// A letter of an earlier version has no error and is the message alone.
 impl Wire for DeadLetterRecord {

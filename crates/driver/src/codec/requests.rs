@@ -21,7 +21,6 @@ wire_struct!(RouteCall { info, route, method, path, query, headers, body, known,
 wire_struct!(RouteReply { status, headers, body });
 wire_struct!(Sequence { lsn, index });
 wire_struct!(InvocationId { shard, sequence });
-wire_struct!(ListedWorkflow { id, record, due, invocation_result });
 wire_struct!(WorkflowView { record, due, journal, waits_for });
 
 wire_enum!(Job {
@@ -43,7 +42,26 @@ wire_enum!(Reply {
     10 => Field(value),
     11 => DeadLetter(dead_letter),
     12 => HasEntities(is_any),
+    13 => FailingInvocation(invocation_result, view, failures),
+    14 => FailingWorkflows(rows, has_more, failures),
 });
+
+/// What failed of it travels beside the page.
+impl Wire for ListedWorkflow {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { id, record, due, invocation_result, failures: _ } = self;
+        id.put(out);
+        record.put(out);
+        due.put(out);
+        invocation_result.put(out);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (id, record) = (Wire::get(reader)?, Wire::get(reader)?);
+        let (due, invocation_result) = (Wire::get(reader)?, Wire::get(reader)?);
+        Ok(Self { id, record, due, invocation_result, failures: Vec::new() })
+    }
+}
 
 impl Item for ListedWorkflow {}
 impl Item for String {}

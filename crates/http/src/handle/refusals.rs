@@ -93,7 +93,9 @@ pub(super) fn unknown_route(path: &str) -> Error {
         Some("records") => ": a record is at /records/{type}/{id}, a type's list at /records/{type}",
         Some("schemas") => ": a type is at /schemas/{type}, a schema at /schemas/ids/{id}",
         Some("subjects") => ": a subject's versions are at /subjects/{subject}/versions/{version}",
-        Some("invocations") => ": an invocation is at /invocations/{id}, with POST …/cancel and …/signal",
+        Some("invocations") => {
+            ": an invocation is at /invocations/{id}, with POST …/cancel, …/kill, …/resume and …/signal"
+        }
         Some("dead-letters") => ": a dead letter is at /dead-letters/{id}, with POST …/retry and DELETE",
         _ => "; /openapi.json lists what there is",
     };

@@ -2,8 +2,9 @@
 
 use super::*;
 use millrace_api::{
-    AppFile, AppInfo, DeadLetter, Deployed, Deployments, Health, Invocation, Invocations, InvocationsRequest, Page,
-    Records, RouteReply, Schedule, SchedulesRequest, SendRequest, Serving, StateReply, StateRequest,
+    AppFile, AppInfo, DeadLetter, Deployed, Deployments, Health, Intervention, Invocation, Invocations,
+    InvocationsRequest, Page, Records, RouteReply, Schedule, SchedulesRequest, SendRequest, Serving, StateReply,
+    StateRequest,
 };
 
 /// Answers nothing, so that its futures have no size.
@@ -45,7 +46,7 @@ impl Invocations for Nothing {
         nothing()
     }
 
-    async fn cancel(&self, _: &Principal, _: &str) -> Result<(), Error> {
+    async fn intervene(&self, _: &Principal, _: &str, _: Intervention) -> Result<(), Error> {
         nothing()
     }
 

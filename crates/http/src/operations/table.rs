@@ -159,6 +159,22 @@ const CANCEL: Operation = Operation {
     ..STATE
 };
 
+const KILL: Operation = Operation {
+    kind: Kind::Kill,
+    path: &[literal("invocations"), ID, literal("kill")],
+    summary: "End a workflow at once and undo nothing; one that has ended stays as it is",
+    answers: &[Answer { status: 202, description: "The end is durable.", body: None }],
+    ..CANCEL
+};
+
+const RESUME: Operation = Operation {
+    kind: Kind::Resume,
+    path: &[literal("invocations"), ID, literal("resume")],
+    summary: "Try again now what failed of a workflow, from the first attempt",
+    answers: &[Answer { status: 202, description: "What failed is forgotten, and tried again.", body: None }],
+    ..CANCEL
+};
+
 const SIGNAL: Operation = Operation {
     kind: Kind::Signal,
     path: &[literal("invocations"), ID, literal("signal")],
@@ -284,6 +300,8 @@ const GENERAL: &[Operation] = &[
         ..STATE
     },
     CANCEL,
+    KILL,
+    RESUME,
     SIGNAL,
     DEAD_LETTERS,
     Operation {

@@ -152,21 +152,44 @@ fn a_list_that_is_asked_for_wrongly_says_what_is_wrong() {
 }
 
 #[test]
+fn what_failed_of_a_workflow_is_shown() {
+    let server = Server::start(patient());
+    let paused = server.ask("GET /invocations/paused", b"").json();
+    assert_eq!(paused["status"], "paused");
+    let failures = &paused["failures"];
+    let error = &failures[0]["error"];
+    assert_eq!((&error["code"], &error["payload"]), (&json!("aborted"), &Value::Null));
+    let first = json!({
+        "operation": 4, "kind": "call", "name": "room/7/hold", "attempts": 16, "failed_ms": 1_700_000_000_001_u64,
+        "next_try_ms": 1_700_000_000_009_u64, "error": error,
+    });
+    assert_eq!(failures[0], first);
+    assert_eq!((&failures[1]["kind"], &failures[1]["next_try_ms"]), (&json!("step"), &Value::Null));
+    assert_eq!(server.ask("GET /invocations/running", b"").json()["failures"], Value::Null, "there are none");
+}
+
+#[test]
 fn a_workflow_is_cancelled_and_signalled() {
     let server = Server::start(patient());
     let mut client = server.connect();
     let cancelled = client.ask("POST /invocations/w%2F1/cancel", b"");
     assert_eq!((cancelled.status, cancelled.header("content-length")), (202, Some("0")));
+    for order in ["kill", "resume"] {
+        assert_eq!(client.ask(&format!("POST /invocations/w1/{order}"), b"").status, 202);
+    }
     let body = br#"{"name": "confirmed", "payload": {"by" : 1}}"#;
     let signalled = client.ask("POST /invocations/w1/signal\nidempotency-key: k-1", body);
     assert_eq!((signalled.status, signalled.body.len(), signalled.header("location")), (202, 0, None));
     assert_eq!(client.ask("POST /invocations/w1/signal", br#"{"name":"go"}"#).status, 202);
     assert_eq!(
         asked(&server),
-        ["cancel w/1", r#"signal w1 confirmed {"by" : 1} k-1"#, "signal w1 go null -"],
+        ["Cancel w/1", "Kill w1", "Resume w1", r#"signal w1 confirmed {"by" : 1} k-1"#, "signal w1 go null -"],
         "a payload is passed on as it was written"
     );
-    refuse(&mut client, "POST /invocations/other/cancel", "", "unknown-invocation", "other");
+    for order in ["cancel", "kill", "resume"] {
+        let request = format!("POST /invocations/other/{order}");
+        refuse(&mut client, &request, "", "unknown-invocation", "other");
+    }
     refuse(&mut client, "POST /invocations/other/signal", r#"{"name":"go"}"#, "unknown-invocation", "other");
 }
 
@@ -257,6 +280,8 @@ fn the_node_decides_who_may_do_so() {
     };
     for (request, body, status) in [
         ("POST /invocations/w/cancel", "", 202),
+        ("POST /invocations/w/kill", "", 202),
+        ("POST /invocations/w/resume", "", 202),
         ("POST /invocations/w/signal", r#"{"name":"go"}"#, 202),
         ("GET /dead-letters", "", 200),
         ("POST /dead-letters/d/retry", "", 202),

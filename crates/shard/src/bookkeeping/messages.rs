@@ -5,14 +5,14 @@
 //! any of them after a crash changes nothing.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, ShardId, UnixMillis, limits};
+use millrace_base::{Error, ErrorCode, Lsn, ShardId, UnixMillis};
 use millrace_format::{MessageRecord, ResultState, WorkflowRecord, Write};
+use millrace_func::RetryPolicy;
 
 use super::{Bookkeeping, invocation_of, not_begun, record_of};
 use crate::context::{Context, Rows, read_only};
 use crate::inbox::{inbox_field, sequence_of};
 use crate::request::{Delivery, InvocationId, Sequence};
-use crate::retry::retry_wait_ms;
 use crate::world::World;
 
 /// Whether a message that failed has nothing left to do, as the service or handler that it was for is gone.
@@ -119,7 +119,8 @@ impl Bookkeeping {
         let sequence = sequence_of(field).unwrap_or_default();
         let id = invocation_of(field, &message);
         let invocation = InvocationId { shard: rows.shard(), sequence: id };
-        let is_final = is_hopeless(&message, id, &error) || is_dropped || message.attempts >= limits::MESSAGE_ATTEMPTS;
+        let pause_ms = RetryPolicy::default().next_pause_ms(message.attempts);
+        let pause_ms = pause_ms.filter(|_| !is_dropped && !is_hopeless(&message, id, &error));
         // An abort is the receiver's answer; but who had a dead letter tried again still needs it.
         let is_answer = error.code == ErrorCode::Aborted && !message.was_set_aside;
         let is_start = self.starts.is_at(id, field);
@@ -130,7 +131,14 @@ impl Bookkeeping {
         } else if !is_gone && !is_answer {
             self.failures.attempt_failed(invocation, &message, &error, context.now);
         }
-        if is_final {
+        if let Some(pause_ms) = pause_ms {
+            message.due = context.now.plus(pause_ms);
+            let field = inbox_field(message.due, sequence);
+            writes.push(self.inbox.write(&field, &message));
+            if is_start {
+                writes.push(self.starts.write(id, &field));
+            }
+        } else {
             if is_start {
                 writes.extend(self.starts.end(id, field));
                 self.give_up_start(id, message.clone(), error.clone(), &mut writes, &mut context);
@@ -140,13 +148,6 @@ impl Bookkeeping {
             }
             if !is_answer && !is_dropped {
                 writes.push(self.set_aside((invocation, sequence), &message, &error, "a message"));
-            }
-        } else {
-            message.due = context.now.plus(retry_wait_ms(message.attempts));
-            let field = inbox_field(message.due, sequence);
-            writes.push(self.inbox.write(&field, &message));
-            if is_start {
-                writes.push(self.starts.write(id, &field));
             }
         }
         context.append(writes);

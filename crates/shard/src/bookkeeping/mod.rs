@@ -14,7 +14,7 @@ use millrace_store::StoreError;
 
 use crate::context::{Context, Rows};
 use crate::dead_letters::DeadLetters;
-use crate::failures::Failures;
+use crate::failures::{FailureRows, Failures};
 use crate::inbox::{Inbox, inbox_field, sequence_of};
 use crate::journals::Journals;
 use crate::outbox::Outbox;
@@ -36,6 +36,7 @@ pub(crate) struct Bookkeeping {
     pub signals: Signals,
     pub starts: Starts,
     pub journals: Journals,
+    pub failed: FailureRows,
     pub failures: Failures,
 }
 
@@ -62,6 +63,7 @@ impl Bookkeeping {
             signals: Signals::new(),
             starts: Starts::recover(rows)?,
             journals: Journals::new(),
+            failed: FailureRows::new(),
             failures: Failures::default(),
         })
     }

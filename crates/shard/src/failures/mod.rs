@@ -1,12 +1,16 @@
-//! Counts and log lines of messages and workflows that fail. The number of lines is bounded.
+//! What fails of messages and workflows: counts, log lines, and rows that say when it is tried again. The number of lines
+//! is bounded.
 //!
 //! A handler that always fails is tried sixteen times for each of its messages. Whoever reads the
 //! log wants to see that it fails and why, without a log full of it. The same holds for workflows.
 
+mod rows;
+
 use millrace_base::{Error, ErrorCode, LineLimit, UnixMillis};
-use millrace_format::{MessageRecord, ResultState, WorkflowRecord};
+use millrace_format::{FailureRecord, MessageRecord, ResultState, WorkflowRecord};
 
 use crate::request::InvocationId;
+pub(crate) use rows::{FAILURES, FailureRows};
 
 /// Lines in one [`WINDOW_MS`] at most; a node has many shards.
 const LINES: u32 = 10;
@@ -48,10 +52,11 @@ pub(crate) struct Failures {
     ended: [u64; WORKFLOW_ENDS.len()],
     failed: Lines,
     diverged: Lines,
+    paused: Lines,
 }
 
 impl Failures {
-    /// Attempts to run messages and compensations that failed.
+    /// Attempts to run messages, and calls and code of workflows, that failed.
     pub(crate) fn attempts(&self) -> u64 {
         self.attempts.count()
     }
@@ -76,6 +81,32 @@ impl Failures {
             tracing::warn!(
                 %invocation, app, service, key, handler, attempts, %error, left_out,
                 "an attempt to run a message failed"
+            );
+        }
+    }
+
+    /// Something of a workflow has failed: a line if it waits for somebody, or if there were few of late.
+    pub(crate) fn work_failed(&mut self, invocation: InvocationId, record: &WorkflowRecord, failure: &FailureRecord) {
+        let is_paused = failure.next_try.is_none();
+        let left_out = self.attempts.note(failure.failed);
+        let left_out = if is_paused { self.paused.note(failure.failed) } else { left_out };
+        let Some(left_out) = left_out else {
+            return; // There were many lines of late.
+        };
+        let WorkflowRecord { app, service, handler, .. } = record;
+        let key = String::from_utf8_lossy(&record.key);
+        let key = &*key;
+        let FailureRecord { operation, attempts, name, error, .. } = failure;
+        let kind = failure.kind.map_or("code", |kind| kind.as_str());
+        if is_paused {
+            tracing::error!(
+                %invocation, app, service, key, handler, operation, kind, name, attempts, %error, left_out,
+                "a workflow is paused: what failed is tried again when somebody resumes it"
+            );
+        } else {
+            tracing::warn!(
+                %invocation, app, service, key, handler, operation, kind, name, attempts, %error, left_out,
+                "an attempt of a workflow failed"
             );
         }
     }

@@ -8,21 +8,15 @@
 //! This part says which calls are to be made, and is told what came of each; it does not make them.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, TransactionId, limits};
-use millrace_format::{JournalRow, MessageRecord, StepKind, Write};
+use millrace_base::{Lsn, TransactionId};
+use millrace_format::{JournalRow, MessageRecord, Write};
 use millrace_func::NestedCall;
 
 use super::workflow::Work;
 use super::{WorkflowCall, WorkflowContext, Workflows};
 use crate::peer::PeerBody;
 use crate::request::{Sequence, once_field};
-use crate::retry::retry_wait_ms;
 use crate::world::World;
-
-/// Errors after which a call is made again instead of being the workflow's.
-fn is_passing(code: ErrorCode) -> bool {
-    code.is_retryable() || code == ErrorCode::WaitLimit
-}
 
 /// A workflow's call that commits, and where it commits.
 pub(crate) struct CommittedCall<'a> {
@@ -72,6 +66,7 @@ impl Workflows {
         let (kind, name, operation) = (open.kind, open.name.clone(), call.operation);
         let row = JournalRow { kind, operation, ended: context.world.now, name, result: Ok(output) };
         writes.push(workflow.next_row_write(&row, &context.books.journals));
+        writes.extend(workflow.forgive_one(operation, context));
         Some(row)
     }
 
@@ -96,50 +91,6 @@ impl Workflows {
         self.row_made(&mut workflow, row);
         self.live.insert(call.workflow, workflow);
     }
-
-    /// A workflow's call did not take effect: made again if that may help, or the workflow's.
-    pub(crate) fn call_failed(
-        &mut self,
-        id: Sequence,
-        operation: u32,
-        error: Error,
-        context: &mut WorkflowContext<'_, '_>,
-    ) {
-        let Some(workflow) = self.live.get_mut(&id) else {
-            return; // It strayed from its journal and has ended while the call ran.
-        };
-        let is_cancelled = workflow.record.is_cancelled;
-        let Some(open) = workflow.open.get_mut(&operation) else {
-            return; // It does not wait for the call any more.
-        };
-        open.attempts += 1;
-        // A shard that has stopped may have made it.
-        open.is_under_way = error.code == ErrorCode::ShardStopped;
-        let attempts = open.attempts;
-        let is_compensation = open.kind == StepKind::Compensation;
-        let call = if let (true, Work::Call(call)) = (is_compensation, &open.work) { Some(call.clone()) } else { None };
-        let message = call.and_then(|call| as_message(call, attempts, context.world));
-        let invocation = context.invocation(id);
-        if let Some(message) = &message {
-            context.books.failures.attempt_failed(invocation, message, &error, context.world.now);
-        }
-        let is_tried = is_compensation && attempts < limits::MESSAGE_ATTEMPTS;
-        if is_passing(error.code) || (is_tried && error.code != ErrorCode::Aborted) {
-            let retry = context.world.now.plus(retry_wait_ms(attempts));
-            self.timers.insert((retry, id, operation));
-            if is_cancelled {
-                self.runnable.push_back(id);
-            }
-        } else {
-            // While the disk is full the operation does not end, and is tried again.
-            let message = message.filter(|_| !context.world.is_read_only);
-            // A compensation that failed for good waits among the dead letters, where somebody can have it made again.
-            let place = Sequence { lsn: context.rows.next_lsn(), index: 0 };
-            let dead_letter =
-                message.map(|message| context.books.set_aside((invocation, place), &message, &error, "a compensation"));
-            self.operation_ended(id, operation, Err(error), dead_letter.into_iter().collect(), context);
-        }
-    }
 }
 
 /// The workflow's own code is as old as it is; what it calls is what everybody calls.
@@ -163,7 +114,7 @@ pub(super) fn give_up_kept(id: Sequence, operation: u32, key: &[u8], lsn: Lsn, c
 }
 
 /// A compensation as a message that makes the same call.
-fn as_message(call: NestedCall, attempts: u32, world: &World<'_>) -> Option<MessageRecord> {
+pub(super) fn as_message(call: NestedCall, attempts: u32, world: &World<'_>) -> Option<MessageRecord> {
     let (app, service, handler) = world.catalog.names(call.handler)?;
     Some(MessageRecord {
         keeps_invocation_result: false,

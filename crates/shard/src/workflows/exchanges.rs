@@ -44,10 +44,15 @@ impl Workflow {
         !matches!(self.on_worker.exchange, Exchange::None)
     }
 
-    /// Whether anything it asked for is being done, and would be done twice if its code began again now.
+    /// Whether anything it asked for is being done, and would be done twice if its code began again now. What failed and
+    /// waits for its next attempt is not.
     fn has_work_under_way(&self) -> bool {
         let is_work = |open: &Open| matches!(open.work, Work::Call(_) | Work::Fetch(_) | Work::Hash(_));
-        self.open.values().any(is_work)
+        let is_paused =
+            |operation: &u32| self.failures.get(operation).is_some_and(|failure| failure.next_try.is_none());
+        let rests =
+            |operation: &u32, open: &Open| open.retry_at.is_some() || (is_paused(operation) && !open.is_under_way);
+        self.open.iter().any(|(operation, open)| is_work(open) && !rests(operation, open))
     }
 }
 
@@ -77,27 +82,54 @@ impl Workflows {
         true
     }
 
-    /// An attempt was lost: whatever it asked for in its last turn is forgotten.
+    /// An attempt was lost: its code begins again after a pause.
     pub(super) fn lose(&mut self, workflow: &mut Workflow, error: &Error, context: &mut WorkflowContext<'_, '_>) {
-        self.drop_activation(workflow, context);
-        workflow.outgoing.clear();
-        workflow.ended_steps.clear();
-        workflow.fresh.clear();
+        self.forget_attempt(workflow, context);
         let on_worker = &mut workflow.on_worker;
         on_worker.attempts = on_worker.attempts.saturating_add(1);
-        (on_worker.exchange, on_worker.is_lost) = (Exchange::None, true);
         let due = context.world.now.plus(retry_wait_ms(on_worker.attempts));
         self.timers.insert((due, workflow.id.sequence, AGAIN));
         tracing::debug!(invocation = %workflow.id, %error, "a workflow's worker was lost; its code begins again");
     }
 
+    /// An attempt of a workflow's code has ended in vain. What the code asked for in its last turn is forgotten; what is
+    /// under way goes on, and comes as rows.
+    pub(super) fn forget_attempt(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) {
+        if let Some(activation) = workflow.activation.take() {
+            context.world.engine.cancel(activation);
+            // What it waits for outside still finds it.
+            self.forget_activation(activation, context);
+        }
+        workflow.outgoing.clear();
+        workflow.ended_steps.clear();
+        for operation in std::mem::take(&mut workflow.fresh) {
+            workflow.open.remove(&operation);
+        }
+        for row in std::mem::take(&mut workflow.rows) {
+            workflow.open.remove(&row.operation); // It is read again with the whole journal.
+        }
+        (workflow.is_asleep, workflow.is_rewound) = (true, false);
+        (workflow.on_worker.exchange, workflow.on_worker.is_lost) = (Exchange::None, true);
+    }
+
     /// The time of a workflow has come whose attempt was lost. Says whether its code may begin again: what is being done for
     /// it ends first.
     pub(super) fn may_begin_again(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) -> bool {
+        if let Some(rest) = workflow.rest(context.world.now) {
+            let id = workflow.id.sequence;
+            self.timers.extend(rest.map(|due| (due, id, AGAIN)));
+            return false;
+        }
         if workflow.has_work_under_way() {
             let due = context.world.now.plus(retry_wait_ms(workflow.on_worker.attempts));
             self.timers.insert((due, workflow.id.sequence, AGAIN));
             return false;
+        }
+        // Whether these are asked for again is seen when the code comes by them.
+        for (operation, open) in &workflow.open {
+            if let Some(due) = open.retry_at {
+                self.timers.remove(&(due, workflow.id.sequence, *operation));
+            }
         }
         workflow.on_worker.is_lost = false;
         self.by_nonce.remove(&workflow.nonce);

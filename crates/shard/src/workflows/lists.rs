@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use millrace_base::{Error, ErrorCode, UnixMillis, limits};
-use millrace_format::{InvocationResult, ResultState, WorkflowRecord};
+use millrace_format::{FailureRecord, InvocationResult, ResultState, WorkflowRecord};
 
 use super::stranded::stranded_for;
 use super::{WorkflowContext, Workflows};
@@ -13,6 +13,9 @@ use crate::typed_reply::{FoundInvocation, Listed, ReplyTo};
 
 /// Workflows looked at in one input of a list.
 const LISTED_AT_ONCE: usize = 100;
+
+/// Failures shown of one workflow. Those of operations that it asked for first come first.
+const SHOWN_FAILURES: usize = 10;
 
 /// A workflow in a list; when it is to begin, if it has yet to.
 type Row = (Sequence, WorkflowRecord, Option<UnixMillis>);
@@ -35,10 +38,19 @@ impl Workflows {
             };
             let invocation_result = found.filter(is_there).ok_or_else(unknown)?;
             let workflow = self.view(id, has_journal, context)?.map(Box::new);
-            Ok(FoundInvocation { result: invocation_result, workflow })
+            let failures = self.failures_of(id, context)?;
+            Ok(FoundInvocation { result: invocation_result, workflow, failures })
         });
-        let depends_on = context.books.results.lsn(context.rows);
+        let depends_on = context.books.results.lsn(context.rows).max(context.books.failed.lsn(context.rows));
         context.context().answer(to, result, depends_on);
+    }
+
+    /// What of a workflow failed and has not ended.
+    fn failures_of(&self, id: Sequence, context: &mut WorkflowContext<'_, '_>) -> Result<Vec<FailureRecord>, Error> {
+        match self.live.get(&id) {
+            Some(workflow) => Ok(workflow.failures.values().take(SHOWN_FAILURES).cloned().collect()),
+            None => context.books.failed.of(id, SHOWN_FAILURES, context.rows),
+        }
     }
 
     /// Answers a page of workflows.
@@ -50,7 +62,7 @@ impl Workflows {
         context: &mut WorkflowContext<'_, '_>,
     ) {
         let listed = self.list(after, limit, is_live_only, context);
-        let depends_on = context.books.results.lsn(context.rows);
+        let depends_on = context.books.results.lsn(context.rows).max(context.books.failed.lsn(context.rows));
         context.context().answer(to, listed, depends_on);
     }
 
@@ -100,7 +112,8 @@ impl Workflows {
                     fingerprint: service_fingerprint(&record.app, &record.service),
                     result: ResultState::Pending,
                 });
-            let item = ListedWorkflow { id, record, due, invocation_result };
+            let failures = if record.has_ended { Vec::new() } else { self.failures_of(id, context)? };
+            let item = ListedWorkflow { id, record, due, invocation_result, failures };
             size_bytes += item.size_bytes();
             items.push(item);
             // The outputs are in memory at once, too.

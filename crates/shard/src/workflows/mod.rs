@@ -10,10 +10,12 @@
 //!
 //! `workflow.rs` is one workflow by itself, `host.rs` the world as its code sees it. `turns.rs` runs the code, or
 //! `exchanges.rs` does where a worker runs it. `operations.rs` does what the code asks for. `calls.rs` keeps track of
-//! its calls, and `signalled.rs` of its signals. `stranded.rs` holds workflows whose code is not deployed.
+//! its calls, and `signalled.rs` of its signals. `failing.rs` tries again what failed. `stranded.rs` holds workflows whose
+//! code is not deployed.
 
 mod calls;
 mod exchanges;
+mod failing;
 mod host;
 mod lists;
 mod operations;
@@ -244,6 +246,7 @@ impl Workflows {
         };
         let mut workflow = new_workflow(id, record, handler, context);
         (workflow.is_rewound, workflow.may_have_called) = (false, true);
+        self.recall_failures(&mut workflow, context);
         self.live.insert(id, workflow);
         self.runnable.push_back(id);
     }

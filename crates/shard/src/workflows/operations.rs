@@ -14,13 +14,27 @@ use crate::retry::retry_wait_ms;
 impl Workflows {
     /// Starts what a workflow has asked for.
     pub(super) fn start_operation(&mut self, id: Sequence, operation: u32, context: &mut WorkflowContext<'_, '_>) {
-        let Some(workflow) = self.live.get(&id) else {
+        let Some(workflow) = self.live.get_mut(&id) else {
             return; // It has ended since it asked.
         };
         let is_known = workflow.rows.iter().any(|row| row.operation == operation);
         let (durable, journal_lsn) = (context.rows.durable(), workflow.journal_lsn);
-        let Some(open) = workflow.open.get(&operation).filter(|_| !is_known) else {
+        let Some(open) = workflow.open.get_mut(&operation).filter(|_| !is_known) else {
             return; // Its result is known, or it does not ask for it any more.
+        };
+        if let (Work::Call(_), Some(failure)) = (&open.work, workflow.failures.get(&operation)) {
+            open.retry_at = failure.next_try.filter(|due| *due > context.world.now);
+            self.timers.extend(open.retry_at.map(|due| (due, id, operation)));
+            if failure.next_try.is_none() || open.retry_at.is_some() {
+                return; // It is not to be made again now.
+            }
+            // From here on it may be made, so nothing else begins it.
+            open.is_under_way = true;
+        }
+        open.retry_at = None;
+        let Some((workflow, open)) = self.live.get(&id).and_then(|found| Some((found, found.open.get(&operation)?)))
+        else {
+            return;
         };
         match &open.work {
             Work::Call(_) => self.calls.push_back((id, operation)),
@@ -131,6 +145,7 @@ impl Workflows {
                 JournalRow { kind: open.kind, operation, ended: context.world.now, name: open.name.clone(), result };
             let mut writes = beside;
             writes.push(workflow.next_row_write(&row, &context.books.journals));
+            writes.extend(workflow.forgive_one(operation, context));
             let lsn = context.append(writes);
             workflow.journalled(lsn, false);
             self.row_made(&mut workflow, row);

@@ -113,12 +113,6 @@ impl Workflows {
         context.context().answer(to, accepted.map(|_| ()), depends_on);
     }
 
-    /// Cancels a workflow. It is answered once the wish is durable.
-    pub(crate) fn cancel(&mut self, to: ReplyTo<()>, id: Sequence, context: &mut WorkflowContext<'_, '_>) {
-        let wanted = self.want_cancelled(id, context);
-        context.context().answer_done(to, wanted);
-    }
-
     /// A signal has come for a workflow: gives it to the operation that has waited longest for it.
     fn look_for_signal(&mut self, id: Sequence, context: &mut WorkflowContext<'_, '_>) {
         let waiting: Vec<u32> = self.live.get(&id).map_or_else(Vec::new, |workflow| {
@@ -161,8 +155,9 @@ impl Workflows {
                 name: String::new(),
                 result: Ok(Bytes::from_static(b"null")),
             };
-            let write = workflow.next_row_write(&row, &context.books.journals);
-            let lsn = context.append(vec![write]);
+            let mut writes = vec![workflow.next_row_write(&row, &context.books.journals)];
+            writes.extend(workflow.forgive(context));
+            let lsn = context.append(writes);
             workflow.journalled(lsn, false);
             self.row_made(&mut workflow, row);
         }
@@ -176,7 +171,7 @@ impl Workflows {
     ///
     /// # Panics
     /// When a workflow that is in memory is not.
-    fn want_cancelled(&mut self, id: Sequence, context: &mut WorkflowContext<'_, '_>) -> Result<Lsn, Error> {
+    pub(super) fn want_cancelled(&mut self, id: Sequence, context: &mut WorkflowContext<'_, '_>) -> Result<Lsn, Error> {
         let mut record = match self.standing(id, context)? {
             Standing::Stored(record) => record,
             Standing::Live => self.live.get(&id).expect("it stands as one in memory").record.clone(),

@@ -44,6 +44,11 @@ impl Stranded {
         self.records.get_mut(&id)
     }
 
+    /// One is no workflow any more.
+    pub(super) fn forget(&mut self, id: Sequence) {
+        self.records.remove(&id);
+    }
+
     /// Those after `after`, at most so many.
     pub(super) fn after(
         &self,

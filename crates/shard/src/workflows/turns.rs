@@ -6,6 +6,7 @@ use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind, Write};
 use millrace_func::{ActivationId, Engine, OperationId, Output, Start, Step};
 
 use super::exchanges::Exchange;
+use super::failing::end_record;
 use super::host::WorkflowHost;
 use super::workflow::{Open, Work, Workflow, diverged, step_of, target_name};
 use super::{AGAIN, RETRY_MS, WorkflowContext, Workflows};
@@ -36,7 +37,7 @@ impl Workflows {
             return;
         }
         for _ in 0..limits::WORKFLOW_TURNS {
-            journal_turn(&mut workflow, context);
+            self.note_turn(&mut workflow, context);
             if self.give_turn(&mut workflow, context) {
                 continue;
             }
@@ -52,7 +53,7 @@ impl Workflows {
                 break;
             }
         }
-        journal_turn(&mut workflow, context);
+        self.note_turn(&mut workflow, context);
         if workflow.is_over() {
             return self.end(workflow, context);
         }
@@ -60,6 +61,7 @@ impl Workflows {
             self.live.insert(id, workflow);
             return;
         }
+        self.note_progress(&mut workflow, context);
         if !workflow.rows.is_empty() && !workflow.is_exchanging() {
             self.runnable.push_back(id);
         }
@@ -75,6 +77,15 @@ impl Workflows {
         self.live.insert(id, workflow);
         for operation in fresh {
             self.start_operation(id, operation, context);
+        }
+    }
+
+    /// Journals what the last turn did. If it had the code of a step fail, the workflow's code begins again.
+    fn note_turn(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) {
+        let failed = workflow.take_failed_step();
+        journal_turn(workflow, context);
+        if let Some(failed) = failed {
+            self.step_failed(workflow, failed, context);
         }
     }
 
@@ -117,7 +128,7 @@ impl Workflows {
     }
 
     /// What a workflow whose code has ended waits for outside still finds it.
-    fn forget_activation(&mut self, activation: ActivationId, context: &mut WorkflowContext<'_, '_>) {
+    pub(super) fn forget_activation(&mut self, activation: ActivationId, context: &mut WorkflowContext<'_, '_>) {
         context.world.activations.give_back(activation);
         self.awake -= 1;
     }
@@ -148,6 +159,7 @@ impl Workflows {
             Err(error) if error.code == ErrorCode::Diverged => {
                 return self.diverges(workflow, error.clone(), context);
             }
+            Err(error) if self.code_failed(workflow, error, context) => return,
             _ => {}
         }
         let result = result.and_then(|output| match output {
@@ -176,9 +188,6 @@ impl Workflows {
     }
 
     /// Gives the code the next row of its journal.
-    ///
-    /// # Panics
-    /// When a workflow that has not begun to end has no code in memory.
     fn give_row(&mut self, workflow: &mut Workflow, row: JournalRow, context: &mut WorkflowContext<'_, '_>) {
         if row.kind == StepKind::Cancel {
             self.drop_activation(workflow, context);
@@ -221,14 +230,20 @@ impl Workflows {
             workflow.failed_compensations += u32::from(has_failed);
             return next_compensation(workflow, context);
         }
-        let activation =
-            workflow.activation.expect("the code of a workflow that does not end is in memory when it gets a row");
+        let Some(activation) = workflow.activation else {
+            return; // Its code has failed, and the workflow only waits to be cancelled.
+        };
         let operation = OperationId(row.operation);
         self.turn(workflow, context, |engine, host| engine.resume(activation, operation, row.result, host));
     }
 
     /// What its code would compensate is as doubtful as the rest of it: it only ends.
     fn diverges(&mut self, workflow: &mut Workflow, error: Error, context: &mut WorkflowContext<'_, '_>) {
+        self.give_up(workflow, error, context);
+    }
+
+    /// It ends, and nothing is compensated.
+    pub(super) fn give_up(&mut self, workflow: &mut Workflow, error: Error, context: &mut WorkflowContext<'_, '_>) {
         self.drop_activation(workflow, context);
         self.clear_open(workflow, |_| false);
         workflow.outgoing.clear();
@@ -242,7 +257,7 @@ impl Workflows {
     ///
     /// # Panics
     /// When it has no result.
-    fn end(&mut self, mut workflow: Workflow, context: &mut WorkflowContext<'_, '_>) {
+    pub(super) fn end(&mut self, mut workflow: Workflow, context: &mut WorkflowContext<'_, '_>) {
         let id = workflow.id.sequence;
         self.by_nonce.remove(&workflow.nonce);
         let result = match workflow.ending.take().expect("a workflow that is over has a result") {
@@ -258,17 +273,8 @@ impl Workflows {
                 ResultState::Error(error)
             }
         };
-        let WorkflowContext { rows, books, world } = context;
-        books.failures.workflow_ended(workflow.id, &workflow.record, &result, world.now);
-        workflow.record.has_ended = true;
-        let service = (&*workflow.record.app, &*workflow.record.service);
-        let mut writes = vec![
-            books.journals.live_deletion(id),
-            books.journals.record_write(id, &workflow.record),
-            books.results.keep_invocation(id, service, result, world.now),
-        ];
-        writes.extend(books.signals.deletions(id, rows));
-        context.append(writes);
+        let beside = workflow.forgive(context);
+        end_record(id, workflow.record, result, beside, context);
     }
 }
 
@@ -309,6 +315,7 @@ fn journal_turn(workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) 
         done.size_bytes += result.as_ref().map_or(0, Bytes::len);
         let row = JournalRow { kind: StepKind::Step, operation, ended: context.world.now, name, result };
         done.writes.push(workflow.next_row_write(&row, &context.books.journals));
+        done.writes.extend(workflow.forgive_one(operation, context));
         workflow.rows.push_back(row);
         append_part(workflow, &mut done, context);
     }

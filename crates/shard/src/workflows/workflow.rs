@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, limits};
-use millrace_format::{JournalRow, StepKind, WorkflowRecord, Write};
+use millrace_format::{FailureRecord, JournalRow, StepKind, WorkflowRecord, Write};
 use millrace_func::{ActivationId, FetchRequest, HandlerId, Limits, NestedCall, Offload};
 
 use super::exchanges::OnWorker;
@@ -31,8 +31,16 @@ pub(super) struct Open {
     pub name: String,
     pub work: Work,
     pub attempts: u32,
+    /// Of a call: it failed, and is made again then.
+    pub retry_at: Option<UnixMillis>,
     /// Of a call: it may take effect, or may have done so.
     pub is_under_way: bool,
+}
+
+impl Open {
+    fn new(kind: StepKind, name: String, work: Work) -> Self {
+        Self { kind, name, work, attempts: 0, retry_at: None, is_under_way: false }
+    }
 }
 
 /// What is to be done for an operation.
@@ -79,6 +87,10 @@ pub(super) struct Workflow {
     /// Where the code left the path it took before. It may have caught the error.
     pub diverged: Option<Error>,
     pub open: BTreeMap<u32, Open>,
+    /// What of it failed and has not ended, by operation.
+    pub failures: BTreeMap<u32, FailureRecord>,
+    /// Codes of errors that its code was given in this run.
+    given_errors: Vec<ErrorCode>,
     /// Operations asked for since they were last looked at.
     pub fresh: Vec<u32>,
     pub outgoing: Vec<(u32, String, Outgoing)>,
@@ -139,6 +151,8 @@ impl Workflow {
             replayed_left: 0,
             diverged: None,
             open: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            given_errors: Vec::new(),
             fresh: Vec::new(),
             outgoing: Vec::new(),
             ended_steps: Vec::new(),
@@ -167,6 +181,7 @@ impl Workflow {
         self.sent = sent.into_iter().map(|row| (row.operation, row)).collect();
         (self.asked, self.random_index, self.now) = (0, 0, self.record.began);
         self.inner.clear();
+        self.given_errors.clear();
         self.open.clear();
         self.fresh.clear();
         self.compensations.clear();
@@ -185,6 +200,16 @@ impl Workflow {
             None => &mut self.now,
         };
         *now = row.ended.max(*now);
+        if let Err(error) = &row.result
+            && !self.was_given(error.code)
+        {
+            self.given_errors.push(error.code);
+        }
+    }
+
+    /// Whether a row has given its code such an error.
+    pub(super) fn was_given(&self, code: ErrorCode) -> bool {
+        self.given_errors.contains(&code)
     }
 
     /// An entry with its newest row has been made. `is_repeatable`: if it were lost, it would be
@@ -243,7 +268,7 @@ impl Workflow {
     pub(super) fn ask(&mut self, kind: StepKind, name: String, work: Work) -> Result<u32, Error> {
         let operation = self.next_operation()?;
         self.count_operation();
-        self.open.insert(operation, Open { kind, name, work, attempts: 0, is_under_way: false });
+        self.open.insert(operation, Open::new(kind, name, work));
         self.fresh.push(operation);
         Ok(operation)
     }
@@ -252,7 +277,7 @@ impl Workflow {
     pub(super) fn ask_compensation(&mut self, name: String, call: NestedCall) {
         self.asked += 1;
         let (kind, work) = (StepKind::Compensation, Work::Call(call));
-        self.open.insert(self.asked, Open { kind, name, work, attempts: 0, is_under_way: false });
+        self.open.insert(self.asked, Open::new(kind, name, work));
         self.fresh.push(self.asked);
     }
 

@@ -10,9 +10,10 @@ use millrace_api::objects::{
 };
 use millrace_api::{
     Admission, AppFile, AppInfo, Backups, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error,
-    ErrorCode, Health, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep, Page, Permission,
-    Principal, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest,
-    Serving, StateFields, StateReply, StateRequest, SystemApp, Target, WorkflowState,
+    ErrorCode, Failure, Health, Intervention, Invocation, InvocationStatus, Invocations, InvocationsRequest,
+    JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule,
+    SchedulesRequest, SendRequest, Serving, SharedService, StateFields, StateReply, StateRequest, SystemApp, Target,
+    WorkflowState,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -79,6 +80,7 @@ fn workflow(id: &str, status: InvocationStatus) -> Invocation {
         status,
         output: None,
         error: (status == InvocationStatus::Failed).then(|| refused.clone()),
+        failures: if status == InvocationStatus::Paused { failures(&refused) } else { Vec::new() },
         workflow: Some(WorkflowState {
             target: mock_target(b"ann"),
             input: Bytes::from_static(b"{\"room\": 7}"),
@@ -92,6 +94,20 @@ fn workflow(id: &str, status: InvocationStatus) -> Invocation {
             waits_for: vec!["signal confirmed".to_owned()],
         }),
     }
+}
+
+/// One that is tried again, and one that waits for somebody.
+fn failures(error: &Error) -> Vec<Failure> {
+    let failure = |operation, kind, next_try_ms| Failure {
+        operation,
+        kind,
+        name: "room/7/hold".to_owned(),
+        attempts: 16,
+        failed_ms: 1_700_000_000_001,
+        next_try_ms,
+        error: error.clone(),
+    };
+    vec![failure(4, "call", Some(1_700_000_000_009)), failure(5, "step", None)]
 }
 
 fn mock_target(key: &[u8]) -> Target {
@@ -234,8 +250,14 @@ impl Calls for MockBackend {
 
 impl Invocations for MockBackend {
     async fn invocation(&self, _: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
-        let invocation =
-            |status, output, error| Invocation { id: id.to_owned(), status, output, error, workflow: None };
+        let invocation = |status, output, error| Invocation {
+            id: id.to_owned(),
+            status,
+            output,
+            error,
+            failures: Vec::new(),
+            workflow: None,
+        };
         match id {
             "done" => Ok(invocation(InvocationStatus::Succeeded, Some(Bytes::from_static(b"[1,2]")), None)),
             "failed" => Ok(invocation(InvocationStatus::Failed, None, Some(Error::new(ErrorCode::Aborted, "no")))),
@@ -246,6 +268,7 @@ impl Invocations for MockBackend {
                 let status = if has_ended { InvocationStatus::Succeeded } else { InvocationStatus::Running };
                 Ok(workflow(id, status))
             }
+            "paused" => Ok(workflow(id, InvocationStatus::Paused)),
             "long" => {
                 let mut long = workflow(id, InvocationStatus::Running);
                 let state = long.workflow.as_mut().expect("a workflow");
@@ -267,9 +290,9 @@ impl Invocations for MockBackend {
         Ok(Page { items, next: (request.limit < 3).then(|| "3:17".to_owned()) })
     }
 
-    async fn cancel(&self, who: &Principal, id: &str) -> Result<(), Error> {
+    async fn intervene(&self, who: &Principal, id: &str, intervention: Intervention) -> Result<(), Error> {
         authorize_target(who)?;
-        self.shared.note(format!("cancel {id}"));
+        self.shared.note(format!("{intervention:?} {id}"));
         if id == "other" { Err(unknown(id)) } else { Ok(()) }
     }
 
@@ -342,8 +365,10 @@ impl Deployments for MockBackend {
         let mut deployed = self.shared.deployed.lock().expect("no panic");
         deployed.push((app.to_owned(), files));
         let is_new = deployed.iter().filter(|(name, _)| name == app).count() == 1;
-        let warnings = if app == "second" { vec!["another has it too".to_owned()] } else { Vec::new() };
-        Ok(Deployed { app: AppInfo { name: app.to_owned(), version: 0xabc, services: Vec::new() }, is_new, warnings })
+        let shared = || SharedService { service: "account".to_owned(), apps: vec!["bank".to_owned(), app.to_owned()] };
+        let shared_services = if app == "second" { vec![shared()] } else { Vec::new() };
+        let app = AppInfo { name: app.to_owned(), version: 0xabc, services: Vec::new() };
+        Ok(Deployed { app, is_new, shared_services })
     }
 
     async fn remove_app(&self, who: &Principal, app: &str) -> Result<(), Error> {
