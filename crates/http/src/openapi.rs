@@ -402,6 +402,7 @@ fn dead_letter_schema() -> Value {
     json!({
         "type": "object",
         "required": ["id", "app", "service", "key", "handler", "attempts"],
+            "next_try_ms": milliseconds("When it is tried again, Unix milliseconds; absent of dead letters."),
         "properties": {
             "id": text(),
             "app": text(),
