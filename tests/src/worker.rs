@@ -417,11 +417,22 @@ impl DialledWorker {
         services: Value,
         handler: impl Fn(&mut Run<'_>) -> Result<Value, Stop> + Send + 'static,
     ) -> (Self, Result<String, String>) {
+        Self::connect_as(server, (app, None), services, handler)
+    }
+
+    /// As [`DialledWorker::connect`], with an API key beside the app's name.
+    pub fn connect_as(
+        server: SocketAddr,
+        (app, key): (&str, Option<&str>),
+        services: Value,
+        handler: impl Fn(&mut Run<'_>) -> Result<Value, Stop> + Send + 'static,
+    ) -> (Self, Result<String, String>) {
         let mut stream = TcpStream::connect(server).expect("the server listens");
         stream.set_nodelay(true).expect("a socket");
         let head = format!(
             "GET /workers/connect HTTP/1.1\r\nhost: {server}\r\nconnection: upgrade\r\nupgrade: millrace-worker\r\n\
-             millrace-worker-protocol: 1\r\nmillrace-app: {app}\r\n\r\n"
+             millrace-worker-protocol: 1\r\nmillrace-app: {app}\r\n{}\r\n",
+            key.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default()
         );
         stream.write_all(head.as_bytes()).expect("sent");
         let mut input = BufReader::new(stream.try_clone().expect("a socket"));

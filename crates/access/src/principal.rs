@@ -12,8 +12,8 @@ pub enum Role {
     Admin,
     /// Deploy, replace and remove apps, and list them.
     Deploy,
-    /// Dial in as a worker, which makes what it serves an app.
-    Worker,
+    /// Dial in as a worker, which makes what it serves an app: of this name, or of any.
+    Worker(Option<String>),
     /// Call handlers, send to them, use routes and read state.
     Call(Scope),
     /// Call queries and read state.
@@ -70,7 +70,7 @@ impl fmt::Display for RoleError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{:?} is not a role: use admin, deploy, worker, call:*, call:<app>/* or call:<app>/<service>, or read: in place of \
+            "{:?} is not a role: use admin, deploy, worker, worker:<app>, call:*, call:<app>/* or call:<app>/<service>, or read: in place of \
              call: for queries alone; records of a type are the service records/<type>",
             self.0
         )
@@ -80,7 +80,7 @@ impl fmt::Display for RoleError {
 impl std::error::Error for RoleError {}
 
 impl Role {
-    /// Reads `admin`, `deploy`, `worker`, `call:*`, `call:<app>/*` or `call:<app>/<service>`, and the same with `read:`.
+    /// Reads `admin`, `deploy`, `worker`, `worker:<app>`, `call:*`, `call:<app>/*` or `call:<app>/<service>`, and the same with `read:`.
     ///
     /// # Errors
     /// [`RoleError`] for any other text.
@@ -88,7 +88,8 @@ impl Role {
         let role = match text.split_once(':') {
             None if text == "admin" => Some(Role::Admin),
             None if text == "deploy" => Some(Role::Deploy),
-            None if text == "worker" => Some(Role::Worker),
+            None if text == "worker" => Some(Role::Worker(None)),
+            Some(("worker", app)) => millrace_base::Name::is_valid(app).then(|| Role::Worker(Some(app.to_owned()))),
             Some(("call", scope)) => Scope::parse(scope).map(Role::Call),
             Some(("read", scope)) => Scope::parse(scope).map(Role::Read),
             _ => None,
@@ -102,7 +103,8 @@ impl fmt::Display for Role {
         match self {
             Role::Admin => formatter.write_str("admin"),
             Role::Deploy => formatter.write_str("deploy"),
-            Role::Worker => formatter.write_str("worker"),
+            Role::Worker(None) => formatter.write_str("worker"),
+            Role::Worker(Some(app)) => write!(formatter, "worker:{app}"),
             Role::Call(scope) => write!(formatter, "call:{scope}"),
             Role::Read(scope) => write!(formatter, "read:{scope}"),
         }
@@ -116,8 +118,11 @@ pub enum Permission<'a> {
     Admin,
     /// Deploying and listing apps.
     Deploy,
-    /// Dialling in as a worker.
-    Worker,
+    /// Dialling in as a worker of `app`.
+    Worker {
+        /// The app's name.
+        app: &'a str,
+    },
     /// Calling `service` of `app`.
     Call {
         /// The app's name.
@@ -140,7 +145,7 @@ impl fmt::Display for Permission<'_> {
         match self {
             Permission::Admin => formatter.write_str("admin"),
             Permission::Deploy => formatter.write_str("deploy"),
-            Permission::Worker => formatter.write_str("worker"),
+            Permission::Worker { app } => write!(formatter, "worker:{app}"),
             Permission::Call { app, service } => write!(formatter, "call:{app}/{service}"),
             Permission::Read { app, service } => write!(formatter, "read:{app}/{service}"),
         }
@@ -172,7 +177,7 @@ impl Principal {
         let reaches = |role: &Role| match role {
             Role::Admin => true,
             Role::Call(scope) | Role::Read(scope) => scope.reaches(app),
-            Role::Deploy | Role::Worker => false,
+            Role::Deploy | Role::Worker(_) => false,
         };
         self.roles.as_ref().is_none_or(|roles| roles.iter().any(reaches))
     }
@@ -202,8 +207,9 @@ impl Principal {
         };
         roles.iter().any(|role| match (role, permission) {
             (Role::Admin, _)
-            | (Role::Deploy, Permission::Deploy | Permission::Worker)
-            | (Role::Worker, Permission::Worker) => true,
+            | (Role::Deploy, Permission::Deploy | Permission::Worker { .. })
+            | (Role::Worker(None), Permission::Worker { .. }) => true,
+            (Role::Worker(Some(own)), Permission::Worker { app }) => own == app,
             (Role::Call(scope), Permission::Call { app, service })
             | (Role::Call(scope) | Role::Read(scope), Permission::Read { app, service }) => scope.holds(app, service),
             _ => false,
@@ -217,12 +223,32 @@ mod tests {
 
     #[test]
     fn roles_read_back_as_written_and_others_are_refused() {
-        for text in
-            ["admin", "deploy", "worker", "call:*", "call:bank/*", "call:bank/account", "read:*", "read:bank/account"]
-        {
+        for text in [
+            "admin",
+            "deploy",
+            "worker",
+            "worker:bank",
+            "call:*",
+            "call:bank/*",
+            "call:bank/account",
+            "read:*",
+            "read:bank/account",
+        ] {
             assert_eq!(Role::parse(text).map(|role| role.to_string()), Ok(text.to_owned()));
         }
-        for text in ["", "root", "call:", "call:bank", "call:*/account", "call:a/b/c", "call:/x", "read:", "admin:*"] {
+        for text in [
+            "",
+            "root",
+            "call:",
+            "call:bank",
+            "call:*/account",
+            "call:a/b/c",
+            "call:/x",
+            "read:",
+            "admin:*",
+            "worker:",
+            "worker:*",
+        ] {
             assert!(Role::parse(text).is_err(), "{text}");
         }
     }
@@ -249,6 +275,7 @@ mod tests {
         for (permission, role) in [
             (Permission::Admin, "admin"),
             (Permission::Deploy, "deploy"),
+            (Permission::Worker { app }, "worker:bank"),
             (Permission::Call { app, service }, "call:bank/account"),
             (Permission::Read { app, service }, "read:bank/account"),
         ] {
@@ -256,6 +283,15 @@ mod tests {
             assert_eq!((error.code, error.message), (ErrorCode::Forbidden, format!("this needs the role {role}")));
             assert_eq!(Principal::unrestricted().require(permission), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_worker_role_reaches_its_app_only() {
+        let bank = Principal::with_roles(vec![Role::parse("worker:bank").expect("a role")]);
+        assert!(bank.may(Permission::Worker { app: "bank" }) && !bank.may(Permission::Worker { app: "shop" }));
+        assert!(!bank.may(Permission::Deploy));
+        let any = Principal::with_roles(vec![Role::Worker(None)]);
+        assert!(any.may(Permission::Worker { app: "shop" }) && !any.may(Permission::Deploy));
     }
 
     #[test]

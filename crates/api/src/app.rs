@@ -44,8 +44,17 @@ pub struct Deployed {
     pub app: AppInfo,
     /// Whether no app of its name was there.
     pub is_new: bool,
-    /// What whoever deploys it should know, such as what others can no longer call as before.
-    pub warnings: Vec<String>,
+    /// Services of it that other apps have as well. From now on their callers have to name an app.
+    pub shared_services: Vec<SharedService>,
+}
+
+/// A service that several apps have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedService {
+    /// Its name.
+    pub service: String,
+    /// The apps, at least two.
+    pub apps: Vec<String>,
 }
 
 /// Sixteen hexadecimal digits: numbers of 64 bits do not survive every reader of JSON.

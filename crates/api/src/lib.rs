@@ -24,7 +24,7 @@ mod worker_line;
 
 pub use app::{
     AppFile, AppInfo, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo,
-    SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
+    SharedService, SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
 };
 pub use backups::{BackupPieces, Backups};
 pub use begun::{Begun, Waiting};

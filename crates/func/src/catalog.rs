@@ -246,22 +246,19 @@ impl Catalog {
         match found {
             [one] => Ok(*one),
             [] => Err(self.no_service(service)),
-            several => {
-                let apps: Vec<&str> = several
-                    .iter()
-                    .filter_map(|(program, _)| self.programs.get(program))
-                    .map(|loaded| loaded.app.as_str())
-                    .collect();
-                Err(Error::new(
-                    ErrorCode::AmbiguousService,
-                    format!(
-                        "the apps {} all have a service {service:?}: name one of them, for example {}",
-                        apps.join(", "),
-                        apps.first().copied().unwrap_or_default()
-                    ),
-                ))
+            _ => {
+                let apps = self.apps_with(service).join(", ");
+                let message = format!("the apps {apps} all have a service {service:?}: name one of them");
+                Err(Error::new(ErrorCode::AmbiguousService, message))
             }
         }
+    }
+
+    /// The apps that have a service of this name, built-in ones left out.
+    #[must_use]
+    pub fn apps_with(&self, service: &str) -> Vec<&str> {
+        let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
+        found.iter().filter_map(|(program, _)| self.programs.get(program)).map(|loaded| loaded.app.as_str()).collect()
     }
 
     /// A handler of a service found by [`Catalog::service`]. Names that start with `_` are

@@ -321,8 +321,8 @@ impl Deployments for CoreHandle {
         let removed =
             || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
         let loaded = deploy::current(catalog, name.as_str()).ok_or_else(removed)?;
-        let warnings = deploy::shared_names(catalog, loaded).map(|(_, what)| what).collect();
-        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, warnings })
+        let shared_services = deploy::shared_services(catalog, loaded).collect();
+        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, shared_services })
     }
 
     async fn deploy_worker(
@@ -339,8 +339,9 @@ impl Deployments for CoreHandle {
     }
 
     fn connect_worker(&self, principal: &Principal, app: &str) -> Result<SharedWorkerLine, Error> {
-        allow(principal, Permission::Worker, "worker")?;
+        allow(principal, Permission::Worker { app }, &format!("worker:{app}"))?;
         refuse_system_name(app)?;
+        worker_apps::check_takes_up(self, principal, app)?;
         Ok(worker_apps::connect(self, app))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use millrace_api::{AppInfo, HandlerInfo, RouteInfo, ServiceInfo};
+use millrace_api::{AppInfo, HandlerInfo, RouteInfo, ServiceInfo, SharedService};
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
@@ -279,13 +279,15 @@ pub(crate) fn describe(loaded: &Loaded, version: u64) -> AppInfo {
     AppInfo { name: loaded.app.to_string(), version, services }
 }
 
-/// Those services of an app that others have as well, with what that means: such a service is reached by its app
-/// only, and who has called it without one, the other app's callers included, has to know.
-pub(crate) fn shared_names<'a>(catalog: &'a Catalog, loaded: &'a Loaded) -> impl Iterator<Item = (&'a Name, String)> {
+/// Those services of an app that others have as well. Such a service is reached by its app only. Whoever has called it
+/// without one, the other app's callers included, has to know.
+pub(crate) fn shared_services<'a>(
+    catalog: &'a Catalog,
+    loaded: &'a Loaded,
+) -> impl Iterator<Item = SharedService> + 'a {
     loaded.services.iter().filter_map(|service| {
-        let error = catalog.service(None, service.name.as_str()).err()?;
-        let is_shared = error.code == ErrorCode::AmbiguousService;
-        is_shared.then(|| (&service.name, format!("from now on calls have to name an app: {}", error.message)))
+        let apps: Vec<String> = catalog.apps_with(service.name.as_str()).into_iter().map(str::to_owned).collect();
+        (apps.len() > 1).then(|| SharedService { service: service.name.as_str().to_owned(), apps })
     })
 }
 

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use millrace_api::{AppFile, SharedWorkerLine, WorkerRegistration};
+use millrace_api::{AppFile, Permission, Principal, SharedWorkerLine, WorkerRegistration};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode};
 
@@ -37,6 +37,21 @@ pub(crate) fn files(document: &WorkerDocument, settings: Option<String>) -> Vec<
     let worker = AppFile { path: WORKER_FILE.to_owned(), content: document.to_json() };
     let settings = settings.map(|text| AppFile { path: CONFIGURATION.to_owned(), content: text.into_bytes() });
     [worker].into_iter().chain(settings).collect()
+}
+
+/// Whether somebody may dial in for this app: a key of a worker takes no app away that runs in the server.
+///
+/// # Errors
+/// `forbidden`.
+pub(crate) fn check_takes_up(node: &CoreHandle, principal: &Principal, app: &str) -> Result<(), Error> {
+    let core = node.core().borrow();
+    let is_in_server = deploy::current(&core.programs.catalog, app).is_some_and(|loaded| !loaded.is_on_workers);
+    if is_in_server && !principal.may(Permission::Deploy) {
+        let message =
+            format!("the app {app:?} runs in the server: to let a worker take its place needs the role deploy");
+        return Err(Error::new(ErrorCode::Forbidden, message));
+    }
+    Ok(())
 }
 
 /// A worker dials in: once it has said what it serves, that is its app, and it runs it.

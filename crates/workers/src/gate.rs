@@ -39,6 +39,8 @@ pub(crate) enum Ended {
     Unsent,
     /// It was lost in the middle.
     Lost,
+    /// The handler's time was over. That says nothing of the worker: a slow handler must not keep others from it.
+    Late,
 }
 
 /// Where a waiting request is told of its slot, or why it gets none.
@@ -222,6 +224,7 @@ impl Gate {
         let mut state = gate.lock();
         let breaker = match (ended, state.breaker) {
             (Ended::Turn, _) => Breaker::Closed { lost: 0 },
+            (Ended::Late, before) => before,
             (_, open @ Breaker::Open { .. }) => open,
             (_, Breaker::Trial { wait_ms }) => Breaker::Open { wait_ms: (wait_ms * 2).min(LONGEST_PROBE_MS) },
             (Ended::Lost, Breaker::Closed { lost }) if lost + 1 < LOST_IN_A_ROW => Breaker::Closed { lost: lost + 1 },

@@ -104,6 +104,21 @@ fn the_breaker_opens_at_once_where_nobody_listens_and_closes_after_a_turn() {
 }
 
 #[test]
+fn calls_that_take_too_long_open_no_breaker() {
+    let gate = gate(8, &[None], 1);
+    for _ in 0..LOST_IN_A_ROW * 2 {
+        assert!(!Gate::ended(&gate, Ended::Late, "its time was over"));
+    }
+    drop(now(&gate, 0));
+    // Nor do they hide that attempts are lost.
+    for _ in 0..LOST_IN_A_ROW - 1 {
+        assert!(!Gate::ended(&gate, Ended::Lost, "it broke off"));
+        assert!(!Gate::ended(&gate, Ended::Late, "its time was over"));
+    }
+    assert!(Gate::ended(&gate, Ended::Lost, "it broke off"));
+}
+
+#[test]
 fn attempts_lost_in_a_row_open_the_breaker() {
     let gate = gate(8, &[None], 1);
     for _ in 0..3 {

@@ -161,6 +161,7 @@ impl Shared {
             Ok(_) => (Ended::Turn, ""),
             Err(error) if *error == given_up_error() => return,
             Err(error) if error.code == ErrorCode::WorkerUnavailable => (Ended::Unsent, error.message.as_str()),
+            Err(error) if error.code == ErrorCode::WorkerTimeout => (Ended::Late, error.message.as_str()),
             Err(error) => (Ended::Lost, error.message.as_str()),
         };
         if Gate::ended(gate, ended, what) {

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
+use millrace_tests::worker::DialledWorker;
 use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem, basic, millrace, wait_until};
+use serde_json::json;
 
 /// Makes a key in a key file and returns it.
 fn add(keys: &Path, id: &str, roles: &[&str]) -> String {
@@ -239,4 +241,40 @@ fn the_anonymous_role_opens_what_it_names() {
     assert_problem(&server.request("GET", "/metrics", &[], b""), 401, "unauthorized");
     change(&guarded.keys(), &["anonymous"]);
     wait_until("the server notices", || server.request("GET", "/user/login", &[], b"").code() == "unauthorized");
+}
+
+#[test]
+fn a_key_of_a_worker_takes_no_app_away() {
+    let mut made = Vec::new();
+    let guarded = guarded(|keys| {
+        made.push(add(keys, "any", &["worker"]));
+        made.push(add(keys, "bank", &["worker:bank"]));
+        made.push(add(keys, "root", &["admin"]));
+    });
+    let (any, bank, root) = (&made[0], &made[1], &made[2]);
+    let dial = |app: &str, key: &str| {
+        let app = format!("millrace-app: {app}");
+        let headers = ["connection: upgrade", "upgrade: millrace-worker", "millrace-worker-protocol: 1", &app];
+        let key = format!("authorization: Bearer {key}");
+        guarded.server.request("GET", "/workers/connect", &[&headers[..], &[&key]].concat(), b"")
+    };
+    // An app in the server, with its state.
+    assert_eq!(guarded.request("POST", "/call/counter/k/add", root, b"3").status, 200);
+    for (app, key, needs) in
+        [("counter", any, "deploy"), ("counter", bank, "worker:counter"), ("other", bank, "worker:other")]
+    {
+        let refused = dial(app, key);
+        assert_problem(&refused, 403, "forbidden");
+        assert!(refused.text().contains(needs), "{}", refused.text());
+    }
+    assert_eq!(guarded.request("POST", "/call/counter/k/add", root, b"1").json(), 4);
+    // Apps of workers are for whoever has the role for them.
+    let services = json!([{ "name": "account", "handlers": [{ "name": "get", "kind": "query" }] }]);
+    for key in [bank, any] {
+        let (_worker, ready) =
+            DialledWorker::connect_as(guarded.server.address(), ("bank", Some(key)), services.clone(), |_| {
+                Ok(json!(1))
+            });
+        assert!(ready.is_ok(), "{ready:?}");
+    }
 }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use millrace_api::{
-    AppInfo, CallRequest, Calls, Deployments, Intervention, Permission, Principal, SendRequest, Serving, StateFields,
-    StateRequest,
+    AppInfo, CallRequest, Calls, Deployments, Intervention, Permission, Principal, SendRequest, Serving, SharedService,
+    StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use serde::Serialize;
@@ -68,6 +68,15 @@ struct DeployedReply<'a> {
     warnings: &'a [String],
 }
 
+/// What callers of a service have to do now that several apps have one of its name.
+fn warning(shared: &SharedService) -> String {
+    let SharedService { service, apps } = shared;
+    let (all, first) = (apps.join(", "), apps.first().map_or("", String::as_str));
+    format!(
+        "from now on calls have to name an app, as in /apps/{first}/…: the apps {all} all have a service {service:?}"
+    )
+}
+
 async fn deploy<B: Deployments>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
     // Asked here too, so that nobody without the right makes the server read megabytes.
     if !who.may(Permission::Deploy) {
@@ -91,7 +100,8 @@ async fn deploy<B: Deployments>(session: &Session<B>, who: &Principal, input: In
         session.backend.deploy(who, &app, files).await?
     };
     let status = if deployed.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    reply::json_value(status, &DeployedReply { app: &deployed.app, warnings: &deployed.warnings })
+    let warnings: Vec<String> = deployed.shared_services.iter().map(warning).collect();
+    reply::json_value(status, &DeployedReply { app: &deployed.app, warnings: &warnings })
 }
 
 /// The protocol that a worker changes to.

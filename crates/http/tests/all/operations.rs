@@ -211,7 +211,10 @@ fn a_deployment_is_answered_with_what_is_to_be_known_of_it() {
     assert_eq!(client.ask("PUT /apps/bank", &archive).json().get("warnings"), None, "where there are none");
     let second = client.ask("PUT /apps/second", &archive);
     let warned = json!({
-        "name": "second", "version": "0000000000000abc", "services": [], "warnings": ["another has it too"],
+        "name": "second", "version": "0000000000000abc", "services": [],
+        "warnings": [
+            "from now on calls have to name an app, as in /apps/bank/…: the apps bank, second all have a service \"account\"",
+        ],
     });
     assert_eq!((second.status, second.json()), (201, warned));
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use millrace_api::{RESERVED_SERVICES, is_built_in};
+use millrace_api::{RESERVED_SERVICES, SharedService, is_built_in};
 use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{App, Concurrency, HandlerId, HandlerKind, Program, RouteId, Service, WORKER_FILE, WorkerDocument};
 
 use crate::apps::version_of;
 use crate::core::{Core, CorePlatform};
-use crate::deploy::shared_names;
+use crate::deploy::shared_services;
 use crate::metrics::HandlerMetric;
 
 /// The numbers of a handler.
@@ -99,8 +99,14 @@ pub(crate) fn activate(core: &mut Core, deployment: u32) -> Vec<Name> {
     if core.index() == 0
         && let Some(loaded) = core.programs.loaded(deployment)
     {
-        for (service, what) in shared_names(&core.programs.catalog, loaded) {
-            tracing::warn!(app = loaded.app.as_str(), service = service.as_str(), "{what}");
+        for SharedService { service, apps } in shared_services(&core.programs.catalog, loaded) {
+            let apps = apps.join(", ");
+            tracing::warn!(
+                app = loaded.app.as_str(),
+                service,
+                apps,
+                "from now on calls of this service have to name an app"
+            );
         }
     }
     sweeps

@@ -12,7 +12,8 @@ use millrace_api::{
     Admission, AppFile, AppInfo, Backups, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error,
     ErrorCode, Failure, Health, Intervention, Invocation, InvocationStatus, Invocations, InvocationsRequest,
     JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule,
-    SchedulesRequest, SendRequest, Serving, StateFields, StateReply, StateRequest, SystemApp, Target, WorkflowState,
+    SchedulesRequest, SendRequest, Serving, SharedService, StateFields, StateReply, StateRequest, SystemApp, Target,
+    WorkflowState,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -366,8 +367,10 @@ impl Deployments for MockBackend {
         let mut deployed = self.shared.deployed.lock().expect("no panic");
         deployed.push((app.to_owned(), files));
         let is_new = deployed.iter().filter(|(name, _)| name == app).count() == 1;
-        let warnings = if app == "second" { vec!["another has it too".to_owned()] } else { Vec::new() };
-        Ok(Deployed { app: AppInfo { name: app.to_owned(), version: 0xabc, services: Vec::new() }, is_new, warnings })
+        let shared = || SharedService { service: "account".to_owned(), apps: vec!["bank".to_owned(), app.to_owned()] };
+        let shared_services = if app == "second" { vec![shared()] } else { Vec::new() };
+        let app = AppInfo { name: app.to_owned(), version: 0xabc, services: Vec::new() };
+        Ok(Deployed { app, is_new, shared_services })
     }
 
     async fn remove_app(&self, who: &Principal, app: &str) -> Result<(), Error> {
