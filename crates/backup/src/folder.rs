@@ -8,15 +8,15 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::Place;
+
 /// See the module's documentation.
 pub struct Folder {
     root: PathBuf,
 }
 
-/// While it lives, others respect what is being done in a place.
-pub(crate) struct Lock {
-    _file: File,
-}
+/// Files that are in every data directory. A folder with both is none for backups.
+const DATA_FILES: [&str; 2] = ["node.json", "manifest"];
 
 /// Ends the name of a file that is being written. The process's id keeps two writers apart.
 const UNFINISHED: &str = ".unfinished-";
@@ -28,32 +28,39 @@ impl Folder {
         Self { root: root.to_owned() }
     }
 
-    /// Where it is, for people.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
+}
 
-    /// Makes the folder `name` and those above it.
-    pub(crate) fn create_folder(&self, name: &str) -> io::Result<()> {
+impl Place for Folder {
+    fn name(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    fn is_durable_at_once(&self) -> bool {
+        false
+    }
+
+    fn refusal(&self) -> io::Result<Option<String>> {
+        if let Some(data) = data_directory_around(&self.root)? {
+            let data = data.display();
+            let what = format!("is inside the data directory {data}: name a folder outside, better on another disk");
+            return Ok(Some(what));
+        }
+        let is_empty = match fs::read_dir(&self.root) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(error),
+        };
+        Ok((!is_empty).then(|| "is not empty and holds no backups: name another folder".to_owned()))
+    }
+
+    fn create_folder(&self, name: &str) -> io::Result<()> {
         create_private_folder(&self.path(name))
     }
 
-    /// Whether nothing is in it, or it is not there.
-    pub(crate) fn is_empty(&self) -> io::Result<bool> {
-        match fs::read_dir(&self.root) {
-            Ok(mut entries) => Ok(entries.next().is_none()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The names in the folder `name`, sorted; without those of unfinished files. None where there is no such folder.
-    pub(crate) fn list(&self, name: &str) -> io::Result<Vec<String>> {
+    fn list(&self, name: &str, unfinished: bool) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -61,7 +68,7 @@ impl Folder {
         let mut names = Vec::new();
         for entry in entries {
             if let Ok(name) = entry?.file_name().into_string()
-                && !name.contains(UNFINISHED)
+                && (unfinished || !name.contains(UNFINISHED))
             {
                 names.push(name);
             }
@@ -70,8 +77,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// A file's length; `None` where there is none.
-    pub(crate) fn length(&self, name: &str) -> io::Result<Option<u64>> {
+    fn length(&self, name: &str) -> io::Result<Option<u64>> {
         match fs::metadata(self.path(name)) {
             Ok(found) => Ok(Some(found.len())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -79,24 +85,22 @@ impl Folder {
         }
     }
 
-    /// A file's bytes, if they are no more than `limit`.
-    pub(crate) fn read(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
+    fn read(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(self.path(name))?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
     }
 
-    /// Writes a file, or replaces it. It is durable after [`Folder::sync`].
-    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(name);
         let unfinished = self.path(&format!("{name}{UNFINISHED}{}", std::process::id()));
         let mut options = OpenOptions::new();
-        let written =
-            options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished).and_then(|mut file| {
-                file.write_all(bytes)?;
-                drop(file);
-                fs::rename(&unfinished, &path)
-            });
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let written = options.open(&unfinished).and_then(|mut file| {
+            file.write_all(bytes)?;
+            drop(file);
+            fs::rename(&unfinished, &path)
+        });
         if written.is_err() {
             // Its space is wanted by others, and nobody would look for it.
             let _ = fs::remove_file(&unfinished);
@@ -104,25 +108,32 @@ impl Folder {
         written
     }
 
-    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+    fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path(name))
     }
 
-    /// Makes durable whatever was written to the file system so far: one call for any number of files.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         sync_file_system(&self.root)
     }
 
-    /// Waits until nobody removes anything; or, alone, until nobody else does anything.
-    pub(crate) fn lock(&self, name: &str, is_alone: bool) -> io::Result<Lock> {
+    fn lock(&self, name: &str, is_alone: bool) -> io::Result<Box<dyn Send>> {
         let file = File::open(self.path(name))?;
         if is_alone {
             file.lock()?
         } else {
             file.lock_shared()?
         }
-        Ok(Lock { _file: file })
+        Ok(Box::new(file))
     }
+}
+
+/// The data directory that a path is inside of. A backup must not grow with itself, and a node looks after what is in its
+/// directory. Links are followed as far as there is anything.
+fn data_directory_around(path: &Path) -> io::Result<Option<PathBuf>> {
+    let absolute = std::path::absolute(path)?;
+    let real = absolute.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(&absolute).canonicalize()?;
+    let holds_data = |folder: &&Path| DATA_FILES.iter().all(|file| folder.join(file).exists());
+    Ok(real.ancestors().find(holds_data).map(Path::to_owned))
 }
 
 /// Makes a folder and those above it, for their owner only. Those that are there stay as they are.

@@ -12,16 +12,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{self, Received};
 use crate::chunks::{ChunkName, hash};
-use crate::folder::{Folder, Lock};
 use crate::limits::{CHUNK_BYTES, DOCUMENT_BYTES};
 use crate::snapshot::{FileRecord, Snapshot, id_of};
-use crate::{BackupError, Sent};
+use crate::{BackupError, Place, Sent};
 
 /// Marks a place of backups.
 const MARK_FILE: &str = "millrace-backup.json";
@@ -29,11 +27,8 @@ const MARK_FILE: &str = "millrace-backup.json";
 /// The version of a place that this build makes and uses.
 const FORMAT: u32 = 1;
 
-const SNAPSHOTS: &str = "snapshots";
-const CHUNKS: &str = "chunks";
-
-/// Files that are in every data directory. A folder with both is none for backups.
-const DATA_FILES: [&str; 2] = ["node.json", "manifest"];
+pub(crate) const SNAPSHOTS: &str = "snapshots";
+pub(crate) const CHUNKS: &str = "chunks";
 
 #[derive(Serialize, Deserialize)]
 struct Mark {
@@ -42,7 +37,7 @@ struct Mark {
 
 /// A place of backups.
 pub struct Repository {
-    pub(crate) place: Folder,
+    pub(crate) place: Box<dyn Place>,
 }
 
 /// What a backup did.
@@ -80,7 +75,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`BackupError::Refused`] if it is not a place of backups.
-    pub fn open(place: Folder) -> Result<Self, BackupError> {
+    pub fn open(place: Box<dyn Place>) -> Result<Self, BackupError> {
         let repository = Self { place };
         let bytes = match repository.place.read(MARK_FILE, DOCUMENT_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -95,7 +90,7 @@ impl Repository {
                 let what = format!("{} is of format {format}; this program knows {FORMAT}", repository.name());
                 Err(BackupError::Refused(what))
             }
-            Err(error) => Err(BackupError::Damaged(format!("{}: {error}", repository.place.path(MARK_FILE).display()))),
+            Err(error) => Err(BackupError::Damaged(format!("{}: {error}", repository.path(MARK_FILE)))),
         }
     }
 
@@ -103,15 +98,14 @@ impl Repository {
     ///
     /// # Errors
     /// [`BackupError::Refused`] for a folder with other files in it, and for one inside a data directory.
-    pub fn open_or_make(place: Folder) -> Result<Self, BackupError> {
-        refuse_data_directory(place.root())?;
-        let name = place.root().display().to_string();
+    pub fn open_or_make(place: Box<dyn Place>) -> Result<Self, BackupError> {
+        let name = place.name();
         let failed = |error| BackupError::io(&name, error);
         if place.length(MARK_FILE).map_err(failed)?.is_some() {
             return Self::open(place);
         }
-        if !place.is_empty().map_err(failed)? {
-            return Err(BackupError::Refused(format!("{name} is not empty and holds no backups: name another folder")));
+        if let Some(why) = place.refusal().map_err(failed)? {
+            return Err(BackupError::Refused(format!("{name} {why}")));
         }
         let mark = serde_json::to_vec(&Mark { format: FORMAT }).map_err(|error| failed(error.into()))?;
         for folder in ["", CHUNKS, SNAPSHOTS] {
@@ -122,14 +116,19 @@ impl Repository {
     }
 
     fn name(&self) -> String {
-        self.place.root().display().to_string()
+        self.place.name()
+    }
+
+    /// Where a file is, for people.
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.name())
     }
 
     pub(crate) fn failed(&self, name: &str, error: io::Error) -> BackupError {
-        BackupError::io(self.place.path(name).display(), error)
+        BackupError::io(self.path(name), error)
     }
 
-    pub(crate) fn lock(&self, is_alone: bool) -> Result<Lock, BackupError> {
+    pub(crate) fn lock(&self, is_alone: bool) -> Result<Box<dyn Send>, BackupError> {
         self.place.lock(MARK_FILE, is_alone).map_err(|error| self.failed(MARK_FILE, error))
     }
 
@@ -138,7 +137,7 @@ impl Repository {
     /// # Errors
     /// [`BackupError::Damaged`] for one that cannot be read.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>, BackupError> {
-        let ids = self.place.list(SNAPSHOTS).map_err(|error| self.failed(SNAPSHOTS, error))?;
+        let ids = self.place.list(SNAPSHOTS, false).map_err(|error| self.failed(SNAPSHOTS, error))?;
         ids.iter().map(|id| self.read_snapshot(id)).collect()
     }
 
@@ -147,7 +146,7 @@ impl Repository {
     /// # Errors
     /// [`BackupError::Refused`] where there is no such snapshot; [`BackupError::Damaged`] for one that cannot be read.
     pub fn snapshot(&self, id: Option<&str>) -> Result<Snapshot, BackupError> {
-        let ids = self.place.list(SNAPSHOTS).map_err(|error| self.failed(SNAPSHOTS, error))?;
+        let ids = self.place.list(SNAPSHOTS, false).map_err(|error| self.failed(SNAPSHOTS, error))?;
         let found = match id {
             Some(id) => ids.iter().find(|known| *known == id),
             None => ids.last(),
@@ -164,7 +163,7 @@ impl Repository {
     fn read_snapshot(&self, id: &str) -> Result<Snapshot, BackupError> {
         let name = format!("{SNAPSHOTS}/{id}");
         let bytes = self.place.read(&name, DOCUMENT_BYTES).map_err(|error| self.failed(&name, error))?;
-        let damaged = |what| BackupError::Damaged(format!("{}: {what}", self.place.path(&name).display()));
+        let damaged = |what| BackupError::Damaged(format!("{}: {what}", self.path(&name)));
         let snapshot = Snapshot::decode(&bytes).map_err(damaged)?;
         if snapshot.id != id {
             return Err(damaged(format!("it is the snapshot {}, under another name", snapshot.id)));
@@ -224,25 +223,6 @@ impl Repository {
             Err(error) => Err(self.failed(&name, error)),
         }
     }
-}
-
-/// A backup must not grow with itself, and the node looks after what is in its directory.
-fn refuse_data_directory(path: &Path) -> Result<(), BackupError> {
-    let absolute = std::path::absolute(path).map_err(|error| BackupError::io(path.display(), error))?;
-    // Links are followed as far as there is anything.
-    let exists = absolute.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(&absolute);
-    let real = exists.canonicalize().map_err(|error| BackupError::io(exists.display(), error))?;
-    for ancestor in real.ancestors() {
-        if DATA_FILES.iter().all(|file| ancestor.join(file).exists()) {
-            let what = format!(
-                "{} is inside the data directory {}: name a folder outside, better on another disk",
-                path.display(),
-                ancestor.display()
-            );
-            return Err(BackupError::Refused(what));
-        }
-    }
-    Ok(())
 }
 
 /// A backup that is being kept.
@@ -308,7 +288,7 @@ impl<'a> Writer<'a> {
         {
             return Ok(false);
         }
-        if self.durable.contains(chunk) {
+        if place.is_durable_at_once() || self.durable.contains(chunk) {
             return Ok(true);
         }
         // Left by a backup that broke off. The power may have failed since.

@@ -89,7 +89,7 @@ const TABLE: [Row; 57] = {
         (IdempotencyMismatch, "idempotency-mismatch", "This idempotency key was used for another request"),
         (IncompatibleSchema, "incompatible-schema", "The schema breaks the subject's compatibility rule"),
         (Internal, "internal", "The server failed"),
-        (InvalidInput, "invalid-input", "The input is not valid JSON"),
+        (InvalidInput, "invalid-input", "The input is not what the handler takes"),
         (InvalidPath, "invalid-path", "The path or predicate cannot be read"),
         (InvalidSchema, "invalid-schema", "The schema is not a valid Avro schema"),
         (MemoryLimit, "memory-limit", "The function used up its memory"),

@@ -10,6 +10,7 @@ mod backup;
 mod client;
 mod error;
 mod pack;
+mod s3;
 mod tls;
 mod transport;
 mod users;
@@ -18,7 +19,9 @@ mod workflows;
 pub use backup::BackupStream;
 pub use client::{Call, Client, ClientOptions, Health};
 pub use error::{ClientError, Problem};
+pub use millrace_signing::Credentials;
 pub use pack::pack_directory;
+pub use s3::{S3Bucket, S3Object};
 pub use users::NewS3User;
 pub use workflows::{
     DeadLetter, DeadLetterPage, EntityKey, Failure, Invocation, InvocationFilter, InvocationPage, JournalStep,

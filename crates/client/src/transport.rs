@@ -74,6 +74,11 @@ impl Transport {
         Ok(Self { host, port, authority: value, tls, idle: Mutex::new(Vec::new()) })
     }
 
+    /// The server's host, and its port unless it is the usual one, as in the header of requests.
+    pub(crate) fn authority(&self) -> &str {
+        self.authority.to_str().unwrap_or_default()
+    }
+
     /// Whether requests leave this machine without TLS.
     pub(crate) fn can_be_overheard(&self) -> bool {
         let host = self.host.to_ascii_lowercase();

@@ -1,15 +1,17 @@
 //! Backups from the command line: `millrace backup` and `millrace restore`.
 
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use bytes::{Buf, Bytes};
 use clap::{Args, Subcommand};
-use millrace_backup::{Folder, Repository, Snapshot};
+use millrace_backup::{Folder, Place, Repository, Snapshot};
 use millrace_client::{BackupStream, Client, ClientError};
 
 use crate::Failure;
+use crate::bucket_place::{BucketArgs, BucketPlace};
 use crate::calls::{block_on, client};
 use crate::cli::NodeArgs;
 use crate::table::Table;
@@ -18,7 +20,9 @@ pub(crate) const BACKUP_EXAMPLES: &str = "\
 Examples:
   millrace backup /mnt/backups/shop
   millrace backup list /mnt/backups/shop
-  millrace backup verify /mnt/backups/shop";
+  millrace backup verify /mnt/backups/shop
+  millrace backup prune /mnt/backups/shop --keep 7
+  millrace backup s3://backups/shop --s3-endpoint https://s3.example.org";
 
 pub(crate) const RESTORE_EXAMPLES: &str = "\
 Examples:
@@ -33,19 +37,23 @@ const PIECES: usize = 64;
 pub(crate) struct BackupArgs {
     #[command(subcommand)]
     command: Option<BackupCommand>,
-    /// The folder that keeps the backups: empty or not there yet, the first time
+    /// The folder that keeps the backups, or s3://BUCKET/PREFIX: empty or not there yet, the first time
     #[arg(value_name = "PLACE")]
-    place: Option<PathBuf>,
+    place: Option<String>,
     #[command(flatten)]
     node: NodeArgs,
+    #[command(flatten)]
+    bucket: BucketArgs,
 }
 
 #[derive(Subcommand, Debug)]
 enum BackupCommand {
     /// List the backups in a folder, oldest first
     List {
-        /// The folder
-        place: PathBuf,
+        /// The folder, or s3://BUCKET/PREFIX
+        place: String,
+        #[command(flatten)]
+        bucket: BucketArgs,
         /// Print one JSON object a line
         #[arg(long)]
         json: bool,
@@ -54,19 +62,33 @@ enum BackupCommand {
     ///
     /// The exit code is 1 if anything is damaged or missing.
     Verify {
-        /// The folder
-        place: PathBuf,
+        /// The folder, or s3://BUCKET/PREFIX
+        place: String,
+        #[command(flatten)]
+        bucket: BucketArgs,
         /// Only this backup, as `millrace backup list` prints it
         #[arg(long, value_name = "ID")]
         backup: Option<String>,
+    },
+    /// Give up old backups, and what only they need
+    Prune {
+        /// The folder, or s3://BUCKET/PREFIX
+        place: String,
+        #[command(flatten)]
+        bucket: BucketArgs,
+        /// How many to keep of each data directory: the newest
+        #[arg(long, value_name = "N")]
+        keep: NonZeroUsize,
     },
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RestoreArgs {
-    /// The folder that keeps the backups
+    /// The folder that keeps the backups, or s3://BUCKET/PREFIX
     #[arg(value_name = "PLACE")]
-    place: PathBuf,
+    place: String,
+    #[command(flatten)]
+    bucket: BucketArgs,
     /// The directory to make; it must be empty or not be there
     #[arg(long, value_name = "DIR", env = "MILLRACE_DATA")]
     data: PathBuf,
@@ -75,21 +97,35 @@ pub(crate) struct RestoreArgs {
     backup: Option<String>,
 }
 
-/// Backs up, lists or verifies.
+/// Backs up, lists, verifies or prunes.
 ///
 /// # Errors
 /// Why there is no new backup; or that something in the place is damaged.
 pub(crate) fn run(args: &BackupArgs) -> Result<(), Failure> {
     match (&args.command, &args.place) {
-        (Some(BackupCommand::List { place, json }), _) => list(place, *json),
-        (Some(BackupCommand::Verify { place, backup }), _) => verify(place, backup.as_deref()),
-        (None, Some(place)) => back_up(place, client(&args.node)?),
+        (Some(BackupCommand::List { place, bucket, json }), _) => list(&open(place, bucket)?, *json),
+        (Some(BackupCommand::Verify { place, bucket, backup }), _) => verify(&open(place, bucket)?, backup.as_deref()),
+        (Some(BackupCommand::Prune { place, bucket, keep }), _) => prune(&open(place, bucket)?, *keep),
+        (None, Some(place)) => {
+            let repository = Repository::open_or_make(place_at(place, &args.bucket)?)?;
+            back_up(&repository, client(&args.node)?)
+        }
         (None, None) => Err("name the folder that keeps the backups".into()),
     }
 }
 
-fn back_up(place: &Path, client: Client) -> Result<(), Failure> {
-    let repository = Repository::open_or_make(Folder::new(place))?;
+fn place_at(place: &str, bucket: &BucketArgs) -> Result<Box<dyn Place>, Failure> {
+    Ok(match place.strip_prefix("s3://") {
+        Some(of_bucket) => Box::new(BucketPlace::open(of_bucket, bucket)?),
+        None => Box::new(Folder::new(Path::new(place))),
+    })
+}
+
+fn open(place: &str, bucket: &BucketArgs) -> Result<Repository, Failure> {
+    Ok(Repository::open(place_at(place, bucket)?)?)
+}
+
+fn back_up(repository: &Repository, client: Client) -> Result<(), Failure> {
     // What the node does not do is said before anything is made of it.
     let (pieces, archive) = sync_channel(PIECES);
     let (begun, has_begun) = sync_channel(1);
@@ -153,8 +189,8 @@ impl Read for Archive {
     }
 }
 
-fn list(place: &Path, is_json: bool) -> Result<(), Failure> {
-    let snapshots = Repository::open(Folder::new(place))?.snapshots()?;
+fn list(repository: &Repository, is_json: bool) -> Result<(), Failure> {
+    let snapshots = repository.snapshots()?;
     if is_json {
         for snapshot in &snapshots {
             let Snapshot { id, taken_ms, server, identity, files, .. } = snapshot;
@@ -175,8 +211,7 @@ fn list(place: &Path, is_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn verify(place: &Path, id: Option<&str>) -> Result<(), Failure> {
-    let repository = Repository::open(Folder::new(place))?;
+fn verify(repository: &Repository, id: Option<&str>) -> Result<(), Failure> {
     let snapshots = match id {
         Some(id) => vec![repository.snapshot(Some(id))?],
         None => repository.snapshots()?,
@@ -193,12 +228,21 @@ fn verify(place: &Path, id: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
+fn prune(repository: &Repository, keep: NonZeroUsize) -> Result<(), Failure> {
+    let report = repository.prune(keep)?;
+    for id in &report.removed {
+        println!("gave up {id}");
+    }
+    println!("kept {} backups; removed {} chunks, {} bytes", report.kept, report.chunks, report.bytes);
+    Ok(())
+}
+
 /// Makes a data directory.
 ///
 /// # Errors
 /// Why it was not made.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
-    let repository = Repository::open(Folder::new(&args.place))?;
+    let repository = open(&args.place, &args.bucket)?;
     let snapshot = repository.snapshot(args.backup.as_deref())?;
     let report = repository.restore(&snapshot, &args.data)?;
     println!("restored {} into {}: {} files, {} bytes", snapshot.id, args.data.display(), report.files, report.bytes);

@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// Needs an API key with the role admin, where the node has keys.
     #[command(after_help = s3::EXAMPLES)]
     S3(s3::S3Args),
-    /// Back up a running node into a folder, list backups, check them
+    /// Back up a running node into a folder or a bucket, list backups, check them, give up old ones
     ///
     /// The node goes on serving. The backup shows one moment after the command began. Only what the folder does not hold
     /// yet is written. Needs an API key with the role admin, where the node has keys.

@@ -5,6 +5,7 @@
 //! should: it reads settings, builds the parts, and connects them.
 
 mod backup;
+mod bucket_place;
 mod calls;
 mod cli;
 mod cluster;

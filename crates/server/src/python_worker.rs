@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -43,6 +44,9 @@ impl PythonWorker {
         loop {
             match self.child.try_wait() {
                 Ok(None) => tokio::time::sleep(LOOK_EVERY).await,
+                Ok(Some(status)) if status.signal().is_some() => {
+                    return format!("the worker was ended ({status})").into();
+                }
                 Ok(Some(status)) => {
                     let python = self.python.display();
                     return format!(

@@ -8,6 +8,7 @@ mod avpath;
 mod avro_binary;
 mod avro_json;
 mod avro_schema;
+mod backup;
 mod base64;
 mod bodies;
 mod bookkeeping;
@@ -52,12 +53,13 @@ mod worker_frame;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 44] = [
+pub const TARGETS: [(&str, Target); 45] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
     ("avro_json", avro_json::run),
     ("avro_schema", avro_schema::run),
+    ("backup", backup::run),
     ("base64", base64::run),
     ("bodies", bodies::run),
     ("bookkeeping", bookkeeping::run),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import Any
 
 import pytest
+import uvicorn
 
 from millrace import Service, asgi
 from millrace._protocol import payloads
@@ -16,7 +18,7 @@ from millrace._protocol.signature import NO_ATTEMPT, sign
 from millrace._types import loads
 
 ATTEMPT = b"a" * 16
-SECRET = b"secret"
+SECRET = b"sixteen letters."
 
 
 class Counter(Service):
@@ -157,6 +159,44 @@ def test_other_signatures_are_refused(headers: dict[str, str], told: str) -> Non
 
 
 def test_the_secret_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLRACE_WORKER_SECRET", "secret")
+    monkeypatch.setenv("MILLRACE_WORKER_SECRET", SECRET.decode())
     assert ask(asgi(Counter), body=body_of(), headers=HEADERS)[0] == 401
     assert ask(asgi(Counter), body=body_of(), headers=signed(body_of()))[0] == 200
+
+
+@pytest.mark.parametrize("secret", ["", "abc", "fifteen letters", b"fifteen letters"])
+def test_a_secret_that_can_be_guessed_is_refused(secret: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="16 bytes or more"):
+        asgi(Counter, secret=secret)
+    monkeypatch.setenv("MILLRACE_WORKER_SECRET", "fifteen letters")
+    with pytest.raises(ValueError, match="16 bytes or more"):
+        asgi(Counter)
+
+
+@pytest.mark.parametrize("protocol", ["h11", "httptools"])
+def test_replies_do_not_wait_for_the_servers_acknowledgement(protocol: str) -> None:
+    # As under `uvicorn --workers 2`: the socket's protocol number is 0, so asyncio leaves Nagle's algorithm on.
+    app, delayed = asgi(Counter), []
+
+    async def looked_at(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+        if scope["type"] == "http":
+            connection = send.__self__.transport.get_extra_info("socket")
+            delayed.append(not connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    async def steps() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            config = uvicorn.Config(looked_at, http=protocol, loop="asyncio", log_level="error")  # type: ignore[arg-type]
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+            writer.write(b"GET /discovery HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+            writer.close()
+            server.should_exit = True
+            await serving
+
+    asyncio.run(asyncio.wait_for(steps(), 20))
+    assert delayed == [False]

@@ -170,6 +170,28 @@ def test_all_processes_end_together(dev: Dev, number: signal.Signals) -> None:
     until(lambda: not any(is_alive(pid) for pid in processes))
 
 
+def test_a_killed_watcher_leaves_no_worker_behind(dev: Dev) -> None:
+    watcher, worker = dev.processes()
+    os.kill(watcher, signal.SIGKILL)
+    until(lambda: not is_alive(worker))
+    assert dev.process.wait(PATIENCE_SECONDS) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not end a child with its parent")
+def test_the_sdks_own_command_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    tmp_path.joinpath("echo.py").write_text("from millrace import Service\n\n\nclass Echo(Service): ...\n")
+    command = [sys.executable, "-m", "millrace.dev", "echo.py", "--http", f"127.0.0.1:{_free_port()}"]
+    with tmp_path.joinpath("log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        until(lambda: len(children(process.pid)) == 2)
+        both = children(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    until(lambda: not any(is_alive(pid) for pid in both))
+
+
 def test_an_environment_without_the_package(tmp_path: Path) -> None:
     venv.create(tmp_path / "empty", with_pip=False)
     dev = Dev(tmp_path, str(tmp_path / "empty"))

@@ -280,7 +280,104 @@ def test_a_worker_that_is_refused_ends(server: Server, refuse: Any) -> None:
     assert "refuses the worker" in str(server.errors[0])
 
 
+def ended(peer: Peer) -> bool:
+    """Whether the worker closes the connection, and says nothing more before."""
+    try:
+        peer.next()
+    except AssertionError as error:
+        return "has closed" in str(error)
+    return False
+
+
+def test_a_worker_that_drains_finishes_what_is_under_way(server: Server) -> None:
+    peer = server.peer()
+    peer.accept()
+    peer.start(1, "ask", b'"x"')
+    peer.turn(1)
+    peer.start(2, "sleeps", kind=Kind.WORKFLOW)
+    peer.turn(2)
+    server.dialer.drain()
+    # What the call waits for may run here as well.
+    peer.start(3, "add", b"5")
+    assert peer.turn(3)[-1].type is Type.OUTPUT
+    peer.answer(1, (1, b"10"))
+    peer.turn(1)
+    peer.answer(1, (2, b"20"))
+    assert peer.turn(1)[-1].payload.endswith(b"30")
+    # The workflow sleeps; any worker wakes it.
+    assert ended(peer)
+    server.thread.join(DEADLINE_SECONDS)
+    assert not server.thread.is_alive()
+    assert not server.dialer.gave_up
+
+
+def test_a_worker_that_drains_does_not_wait_for_ever(server: Server) -> None:
+    peer = server.peer()
+    peer.accept()
+    peer.start(1, "ask", b'"x"')
+    peer.turn(1)
+    server.dialer.drain(limit_seconds=0.2)
+    assert ended(peer)
+    server.thread.join(DEADLINE_SECONDS)
+    assert server.dialer.gave_up
+
+
+def test_an_idle_worker_that_drains_leaves_at_once(server: Server) -> None:
+    peer = server.peer()
+    peer.accept()
+    assert server.dialer.ready.wait(DEADLINE_SECONDS)
+    begun = time.monotonic()
+    server.dialer.drain()
+    assert ended(peer)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_program_finishes_its_calls_when_it_is_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "echo_service.py").write_text(SERVICE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_SECONDS)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        command = [sys.executable, "-m", "millrace.connect", str(tmp_path / "echo_service.py"), "--url", url]
+        process = subprocess.Popen(command)
+        try:
+            peer = Peer(listener.accept()[0])
+            peer.accept()
+            peer.start(1, "slow")
+            time.sleep(0.2)
+            process.send_signal(number)
+            assert peer.turn(1)[-1].payload.endswith(b"1")
+            assert ended(peer)
+            assert process.wait(DEADLINE_SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_the_program_leaves_while_a_plain_handler_blocks(tmp_path: Path) -> None:
+    (tmp_path / "echo_service.py").write_text(SERVICE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_SECONDS)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        command = [sys.executable, "-m", "millrace.connect", str(tmp_path / "echo_service.py"), "--url", url]
+        process = subprocess.Popen(command)
+        try:
+            peer = Peer(listener.accept()[0])
+            peer.accept()
+            peer.start(1, "blocks")
+            time.sleep(0.2)
+            process.send_signal(signal.SIGTERM)
+            peer.send(Type.CANCEL, payloads.pack_failure(Failure("cancelled", "enough")), 0, 1)
+            assert ended(peer)
+            assert process.wait(DEADLINE_SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
 SERVICE = """
+import asyncio
+import time
 from millrace import Service
 
 class Echo(Service):
@@ -289,6 +386,13 @@ class Echo(Service):
 
     async def broken(self) -> None:
         raise ValueError("no such luck")
+
+    async def slow(self) -> int:
+        await asyncio.sleep(1)
+        return 1
+
+    def blocks(self) -> None:
+        time.sleep(60)
 """
 
 
@@ -325,5 +429,21 @@ def test_dev_tells_of_calls_and_starts_anew_when_a_file_changes(tmp_path: Path) 
             process.wait(DEADLINE_SECONDS)
     told = (tmp_path / "out").read_text()
     assert "ms  echo/k/add  ok" in told
-    assert "echo/k/broken  function-failed: ValueError: no such luck (echo_service.py:9)" in told
+    assert "echo/k/broken  function-failed: ValueError: no such luck (echo_service.py:11)" in told
     assert "a file has changed" in told
+
+
+def test_the_worker_of_dev_does_not_outlive_it(tmp_path: Path) -> None:
+    file = tmp_path / "echo_service.py"
+    file.write_text(SERVICE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_SECONDS)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        process = subprocess.Popen([sys.executable, "-m", "millrace.dev", str(file), "--url", url])
+        try:
+            peer = Peer(listener.accept()[0])
+            peer.accept()
+        finally:
+            process.kill()
+            process.wait()
+        assert ended(peer)

@@ -39,6 +39,10 @@ from millrace._worker.worker import Worker
 T = TypeVar("T")
 
 
+# Exceptions that `except Exception` lets through.
+LEAVING = {error.__name__: error for error in (asyncio.CancelledError, KeyboardInterrupt, SystemExit)}
+
+
 @dataclass
 class Seat:
     row: int
@@ -76,6 +80,21 @@ class Account(Service):
 
     async def broken(self) -> None:
         raise ValueError("no such luck")
+
+    async def leaves_at_once(self, name: str) -> None:
+        raise LEAVING[name]
+
+    async def leaves_before_a_call(self, name: str) -> None:
+        if name in LEAVING:
+            raise LEAVING[name]
+        await Account("other").deposit(1)
+
+    async def leaves_after_a_call(self, name: str) -> None:
+        await Account("other").deposit(1)
+        raise LEAVING[name]
+
+    def plain_leaves(self, name: str) -> None:
+        raise LEAVING[name]
 
     async def refused_for_good(self) -> None:
         raise TerminalError("the data is broken")
@@ -340,6 +359,16 @@ def test_an_error_tells_the_users_file_and_line(server: FakeServer) -> None:
     assert server.frames[-1].flags == 1
 
 
+@pytest.mark.parametrize("error", LEAVING)
+@pytest.mark.parametrize("handler", ["leaves_at_once", "leaves_before_a_call", "leaves_after_a_call", "plain_leaves"])
+def test_what_is_no_exception_fails_the_call_as_well(server: FakeServer, handler: str, error: str) -> None:
+    with pytest.raises(ServerError) as caught:
+        run(server.call("account", "ann", handler, error))
+    assert caught.value.code == "function-failed"
+    # The worker is none the worse for it.
+    assert run(server.call("account", "ann", "deposit", 5)) == 5
+
+
 def test_an_unknown_handler_has_a_code(server: FakeServer) -> None:
     assert run(server.call("account", "ann", "calls_nobody")) == "unknown-handler"
 
@@ -362,6 +391,8 @@ def test_plain_handlers_run_in_threads(server: FakeServer) -> None:
         (True, "amount: expected an integer, got True"),
         ({"amount": 1, "x": 2}, "amount: expected an integer"),
         ({"amount": None}, "amount: expected an integer, got None"),
+        (None, "amount is missing"),
+        ({}, "amount is missing"),
     ],
 )
 def test_a_wrong_input_is_refused_with_its_place(server: FakeServer, input: Any, problem: str) -> None:
@@ -373,7 +404,8 @@ def test_a_wrong_input_is_refused_with_its_place(server: FakeServer, input: Any,
 def test_many_parameters_are_an_object(server: FakeServer) -> None:
     for input, problem in (
         ([], "expected an object of the parameters to, amount"),
-        ({"to": "x"}, "amount: expected a value"),
+        ({"to": "x"}, "amount is missing"),
+        (None, "to is missing"),
         ({"to": "x", "amount": 1, "by": 2}, "by: expected no such parameter"),
     ):
         with pytest.raises(ServerError, match=problem):

@@ -16,7 +16,7 @@ use millrace_tests::{
 use serde_json::{Value, json};
 
 use crate::disk_full::SmallDisk;
-use crate::s3_objects::{S3, add_ann};
+use crate::s3_objects::{KEYS, S3, add_ann};
 
 const ACCOUNTS: u64 = 40;
 const OPENED: u64 = 1_000;
@@ -360,6 +360,9 @@ fn a_damaged_chunk_is_named_and_nothing_is_restored() {
     let server = Server::start(options());
     assert_eq!(server.value("counter/k/add", "1"), 1);
     place.must_back_up(&server);
+    place.must_back_up(&server);
+    let pruned = millrace(&["backup", "prune", &place.place(), "--keep", "1"]);
+    assert_eq!((pruned.code, place.list().len()), (Some(0), 1), "{}", pruned.err);
     let chunks = place.chunks();
     let chunk = chunks.iter().max_by_key(|chunk| std::fs::metadata(chunk).map_or(0, |found| found.len()));
     let chunk = chunk.expect("there are some");
@@ -497,4 +500,71 @@ fn a_node_goes_on_after_many_backups_and_restarts_with_other_cores() {
         assert_eq!(restored.value("counter/k/value", "null"), number);
         assert_eq!(restored.value("counter/other/value", "null"), number - 1);
     }
+}
+
+#[test]
+fn backups_are_kept_in_a_bucket_of_s3() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    let (options_of_store, s3) = S3::listen(options());
+    let store = Server::start(options_of_store);
+    add_ann(&store);
+    assert_eq!(s3.ask("PUT", "/backups").0, 200);
+    let server = Server::start(options());
+    let url = server.url();
+    let run = |arguments: &[&str], secret: &str| {
+        let bucket = ["--s3-endpoint", s3.endpoint(), "--s3-access-key", KEYS[0], "--s3-secret-key", secret];
+        millrace(&[arguments, &bucket].concat())
+    };
+    let runs = |arguments: &[&str]| {
+        let output = run(arguments, KEYS[1]);
+        assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.err);
+        output.out
+    };
+    let refuses = |arguments: &[&str], secret: &str, reason: &str| {
+        let output = run(arguments, secret);
+        assert!(output.code == Some(1) && output.err.contains(reason), "{arguments:?}: {}", output.err);
+    };
+    for value in 1..=3 {
+        assert_eq!(server.value("counter/k/add", "1"), value);
+        runs(&["backup", "s3://backups/of/shop", "--url", &url]);
+    }
+    let list = |place: &str| runs(&["backup", "list", place, "--json"]).lines().count();
+    assert_eq!(list("s3://backups/of/shop/"), 3);
+    let keys =
+        |prefix: &str| s3.ask("GET", &format!("/backups?list-type=2&prefix={prefix}")).1.matches("<Key>").count();
+    let chunks = keys("of%2Fshop%2Fchunks%2F");
+    runs(&["backup", "verify", "s3://backups/of/shop"]);
+    runs(&["backup", "prune", "s3://backups/of/shop", "--keep", "2"]);
+    assert_eq!(list("s3://backups/of/shop"), 2);
+    assert!(keys("of%2Fshop%2Fchunks%2F") < chunks, "what only the first one needed is gone");
+
+    let place = Place::new();
+    let restore = |folder: &str| {
+        let data = place.0.path().join(folder).join("data");
+        run(&["restore", "s3://backups/of/shop", "--data", data.to_str().expect("text")], KEYS[1])
+    };
+    assert_eq!(restore("r").code, Some(0));
+    let restored = Server::start(ServerOptions { folder: Some(place.0.path().join("r")), ..options() });
+    assert_eq!(restored.value("counter/k/value", "null"), 3);
+
+    let listed = s3.ask("GET", "/backups?list-type=2&prefix=of%2Fshop%2Fchunks%2F").1;
+    let keys = listed.split("<Key>").skip(1).filter_map(|rest| rest.split('<').next());
+    for chunk in keys {
+        assert_eq!(s3.put(&format!("/backups/{chunk}"), "x").0, 200);
+        let name = chunk.rsplit('/').next().expect("a name");
+        let verified = run(&["backup", "verify", "s3://backups/of/shop"], KEYS[1]);
+        assert!(verified.code == Some(1) && verified.out.contains(name), "{}", verified.out);
+    }
+    let damaged = restore("damaged");
+    assert!(damaged.code == Some(1) && damaged.err.contains("has other bytes"), "{}", damaged.err);
+
+    refuses(&["backup", "s3://backups/of", "--url", &url], KEYS[1], "is not empty");
+    refuses(&["backup", "list", "s3://backups/none"], KEYS[1], "holds no backups");
+    refuses(&["backup", "list", "s3://none/of"], KEYS[1], "NoSuchBucket");
+    refuses(&["backup", "list", "s3://backups/of/shop"], "wrongsecret", "SignatureDoesNotMatch");
+    refuses(&["backup", "list", "s3://"], KEYS[1], "s3://BUCKET");
+    let output = millrace(&["backup", "list", "s3://backups/of/shop", "--s3-endpoint", s3.endpoint()]);
+    assert!(output.code == Some(1) && output.err.contains("AWS_ACCESS_KEY_ID"), "{}", output.err);
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::disk_full::{SmallDisk, fill};
 use crate::tls::Tls;
 
-const KEYS: [&str; 2] = ["ANNSKEY", "annssecret"];
+pub(crate) const KEYS: [&str; 2] = ["ANNSKEY", "annssecret"];
 
 /// A server that listens for S3, and a user of it.
 pub(crate) struct S3 {
@@ -29,6 +29,11 @@ impl S3 {
         let address = free_address();
         let options = options.with(&["--s3", &address.to_string()]);
         (options, Self { address, arguments: Vec::new(), base: format!("http://{address}") })
+    }
+
+    /// Where it listens, as other clients want to know it.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.base
     }
 
     pub(crate) fn curl(&self, arguments: &[&str], path: &str) -> Result<Reply, String> {

@@ -13,6 +13,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
     ("millrace-io", &[]),
+    // Signatures of S3 as clients make them.
+    ("millrace-signing", &[]),
     // Files by their names and bytes: it does not know what they are for.
     ("millrace-backup", &[]),
     ("millrace-manifest", &["millrace-base", "millrace-io"]),
@@ -97,9 +99,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch", "millrace-workers"],
     ),
     // Speaks the public protocols, so it can be used without the server's crates.
-    ("millrace-client", &[]),
+    ("millrace-client", &["millrace-signing"]),
     // Measures any server, so it knows none.
-    ("millrace-loadgen", &[]),
+    ("millrace-loadgen", &["millrace-signing"]),
     (
         "millrace-server",
         &[
@@ -155,6 +157,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "millrace-fuzz-targets",
         &[
+            "millrace-backup",
             "millrace-base",
             "millrace-blobs",
             "millrace-access",

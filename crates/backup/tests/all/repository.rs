@@ -40,7 +40,7 @@ fn archive(files: &Files, taken_ms: u64) -> Vec<u8> {
 }
 
 fn place(folder: &Path) -> Repository {
-    Repository::open_or_make(Folder::new(&folder.join("place"))).expect("made")
+    Repository::open_or_make(Box::new(Folder::new(&folder.join("place")))).expect("made")
 }
 
 fn read_all(folder: &Path) -> Files {
@@ -196,12 +196,12 @@ fn a_restore_that_was_killed_begins_anew() {
 #[test]
 fn other_folders_are_no_places_of_backups() {
     let folder = tempfile::tempdir().expect("a folder");
-    let open_or_make = |path: &Path| Repository::open_or_make(Folder::new(path)).map(|_| ());
+    let open_or_make = |path: &Path| Repository::open_or_make(Box::new(Folder::new(path))).map(|_| ());
     let full = folder.path().join("full");
     fs::create_dir(&full).expect("made");
     fs::write(full.join("letter"), b"x").expect("written");
     assert!(open_or_make(&full).expect_err("not empty").to_string().contains("is not empty"));
-    assert!(Repository::open(Folder::new(&full)).is_err());
+    assert!(Repository::open(Box::new(Folder::new(&full))).is_err());
 
     let data = folder.path().join("data");
     fs::create_dir(&data).expect("made");
@@ -226,4 +226,38 @@ fn a_snapshot_under_another_name_is_refused() {
     let snapshots = folder.path().join("place").join("snapshots");
     fs::rename(snapshots.join(&report.id), snapshots.join("other")).expect("renamed");
     assert!(matches!(repository.snapshot(None), Err(BackupError::Damaged(_))));
+}
+
+#[test]
+fn the_newest_backups_of_each_directory_are_kept_and_restore() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let repository = place(folder.path());
+    let keep = |count| repository.prune(std::num::NonZeroUsize::new(count).expect("not 0"));
+    for taken_ms in 1..=4 {
+        repository.backup(&archive(&files(taken_ms as usize), taken_ms)[..]).expect("kept");
+    }
+    let mut writer = ArchiveWriter::new(Vec::new());
+    writer.file("node.json", 1, &b"x"[..]).expect("written");
+    let other =
+        writer.finish(Sent { server: "1".to_owned(), identity: "1".repeat(32), taken_ms: 0 }).expect("finished");
+    repository.backup(&other[..]).expect("kept");
+    // What a backup leaves that breaks off.
+    let bytes = archive(&files(9), 9);
+    repository.backup(&bytes[..bytes.len() - 3000]).expect_err("cut");
+    let report = keep(2).expect("pruned");
+    assert_eq!(report.removed, ["1970-01-01T00-00-00.001Z", "1970-01-01T00-00-00.002Z"]);
+    assert_eq!((report.kept, report.chunks), (3, 3), "the last chunks of two files, and of the one that broke off");
+    let all = repository.snapshots().expect("read");
+    assert_eq!(repository.verify(&all).expect("looked").damage, Vec::<String>::new());
+    for (snapshot, grown) in all[1..].iter().zip([3, 4]) {
+        let target = folder.path().join(&snapshot.id);
+        repository.restore(snapshot, &target).expect("restored");
+        assert!(read_all(&target) == files(grown));
+    }
+    assert_eq!(keep(2).expect("again").chunks, 0);
+    // A document that cannot be read may need any chunk.
+    let snapshots = folder.path().join("place").join("snapshots");
+    fs::write(snapshots.join(&all[2].id), b"x").expect("damaged");
+    assert!(matches!(keep(1), Err(BackupError::Damaged(_))));
+    assert_eq!(fs::read_dir(&snapshots).expect("a folder").count(), 3, "nothing was removed");
 }

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 
 use super::plan::{Cell, ONE_PUT_BYTES, Operation, Settings, Target, parse_size, size_text};
 use super::run::{Event, run};
-use super::sign::Credentials;
 use crate::args::{finish, parse_duration, say, write_file};
 use crate::plan::{BenchError, resolve};
+use millrace_signing::Credentials;
 
 /// The text below the flags in `--help`.
 const AFTER_HELP: &str = "\

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::sign::hex;
 use crate::random::Random;
+use millrace_signing::hex;
 
 /// Prime, so that a server that loses or swaps pages of 4 KiB does not return the same bytes.
 const BLOCK: usize = 1_048_573;

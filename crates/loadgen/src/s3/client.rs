@@ -7,8 +7,8 @@ use super::body::{Body, Bytes, VARIANTS};
 use super::connection::{Connection, Head, Reply};
 use super::counts::{Kind, Wrong};
 use super::plan::{Settings, Target};
-use super::sign::{Signer, UNSIGNED, Unsigned, encode, hex};
 use super::xml;
+use millrace_signing::{Signer, UNSIGNED, Unsigned, encode, hex};
 use sha2::{Digest, Sha256};
 
 /// Objects of one group; a listing with a delimiter shows the groups.

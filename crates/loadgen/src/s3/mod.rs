@@ -17,12 +17,11 @@ mod report;
 mod run;
 #[cfg(test)]
 mod run_tests;
-mod sign;
 mod xml;
 
 pub use args::{S3Args, run_s3, tell};
 pub use counts::Times;
+pub use millrace_signing::Credentials;
 pub use plan::{Cell, Operation, Settings, Target, size_text};
 pub use report::{Report, Row};
 pub use run::{Event, run};
-pub use sign::Credentials;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::sign::Credentials;
+use millrace_signing::Credentials;
 
 /// A server to measure.
 #[derive(Clone, Debug)]

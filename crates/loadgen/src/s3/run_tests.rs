@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::plan::{Cell, Operation, Settings, Target};
 use super::report::Report;
 use super::run::run;
-use super::sign::Credentials;
+use millrace_signing::Credentials;
 
 /// How the store answers.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from ._protocol import signature
 from ._protocol.frames import CONTENT_TYPE, VERSION, ProtocolError
 from ._types import dumps
+from ._worker.threads import NoThread
 from ._worker.worker import KEPT_ATTEMPTS, THREADS, Worker
 from .service import Service
 
@@ -19,6 +22,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 SECRET_VARIABLE = "MILLRACE_WORKER_SECRET"
+SECRET_BYTES = 16
 
 # As many bytes as the server sends of one attempt, and the headers of their frames.
 _BODY_LIMIT_BYTES = 65 * 1024 * 1024
@@ -41,16 +45,19 @@ def asgi(
     """An application for these services.
 
     :param secret: the deployment's secret, with which the server signs its requests. It is that of the
-        environment variable ``MILLRACE_WORKER_SECRET`` if it is left out. Without any, the application
-        answers only clients on the loopback address.
+        environment variable ``MILLRACE_WORKER_SECRET`` if it is left out. It has 16 bytes or more. Without
+        any, the application answers only clients on the loopback address.
     :param threads: how many plain ``def`` handlers run at once.
     :param kept_attempts: how many suspended handlers stay in memory. Others are run again.
     """
     if secret is None:
         secret = os.environ.get(SECRET_VARIABLE) or None
-    return Application(
-        services, Worker(services, threads, kept_attempts), secret.encode() if isinstance(secret, str) else secret
-    )
+    if isinstance(secret, str):
+        secret = secret.encode()
+    if secret is not None and len(secret) < SECRET_BYTES:
+        # One signed request is enough to try guesses on.
+        raise ValueError(f"the worker's secret has {len(secret)} bytes: use {SECRET_BYTES} bytes or more")
+    return Application(services, Worker(services, threads, kept_attempts), secret)
 
 
 class Application:
@@ -87,9 +94,14 @@ class Application:
         except _Refusal as refusal:
             status, content_type = refusal.status, b"application/json"
             answer = dumps({"code": "worker-refused", "detail": refusal.detail})
+        except NoThread as error:
+            # The server makes the call again, or tells its caller to.
+            status, content_type = 503, b"application/json"
+            answer = dumps({"code": "worker-unavailable", "detail": str(error)})
         except ProtocolError as error:
             status, content_type = 400, b"application/json"
             answer = dumps({"code": "worker-protocol", "detail": str(error)})
+        _send_at_once(send)
         headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(answer))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
@@ -133,6 +145,24 @@ class Application:
         if problem is not None:
             raise _Refusal(401, problem)
         return headers
+
+
+def _send_at_once(send: Send) -> None:
+    """Sets TCP_NODELAY where uvicorn's own loop does not: with ``--workers`` and ``--fd``.
+
+    uvicorn sends a reply's head and body apart, and the second would wait 40 ms for the acknowledgement of the
+    first. ASGI has no way to the socket, so this looks into uvicorn; other servers are left alone.
+    """
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if not isinstance(transport, asyncio.Transport):
+        return
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError:
+        pass  # The connection has ended.
 
 
 async def _body_of(receive: Receive) -> bytes:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import random
+import signal
 import threading
 from collections.abc import Sequence
 
 from ._protocol import payloads
 from ._protocol.frames import Frame, ProtocolError, Type, encode
-from ._protocol.payloads import Failure
+from ._protocol.payloads import Failure, Kind
 from ._worker.attempt import Attempt
 from ._worker.link import Link, LinkError
 from ._worker.replay import place_of_task
@@ -23,7 +24,8 @@ log = logging.getLogger("millrace")
 KEY_VARIABLE = "MILLRACE_KEY"
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
-_READY_SECONDS = 30.0
+# A handler's usual deadline. A supervisor that kills commonly waits for longer.
+_DRAIN_SECONDS = 10.0
 _DIVERGED = ("diverged", "not-deterministic")
 
 
@@ -32,7 +34,9 @@ class Refused(Exception):
 
 
 def connect(*services: type[Service], url: str, app: str, key: str | None = None, threads: int = THREADS) -> None:
-    """Serves services to the node at ``url`` until the process is interrupted.
+    """Serves services to the node at ``url`` until the process is interrupted or terminated.
+
+    Then it finishes the calls that are under way, for 10 seconds at most.
 
     :param app: the name of the app that the services are.
     :param key: an API key with the role ``worker``; that of the environment variable ``MILLRACE_KEY`` if it
@@ -40,9 +44,20 @@ def connect(*services: type[Service], url: str, app: str, key: str | None = None
     :param threads: how many plain ``def`` handlers run at once.
     """
     try:
-        asyncio.run(Dialer(services, url, app, key, threads).run())
+        asyncio.run(run_until_told(Dialer(services, url, app, key, threads)))
     except KeyboardInterrupt:
         pass
+
+
+async def run_until_told(dialer: Dialer) -> None:
+    """Serves until SIGINT or SIGTERM, and then until no call is under way. A second signal ends it at once."""
+    loop = asyncio.get_running_loop()
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, dialer.drain)
+    except (ValueError, RuntimeError, NotImplementedError):
+        pass  # Signals are for the main thread, and not on every system.
+    await dialer.run()
 
 
 class Dialer:
@@ -63,21 +78,26 @@ class Dialer:
         #: Set while the server has registered this worker.
         self.ready = threading.Event()
         self._session: _Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
+        self._draining = False
+        #: Set if calls were still under way when the time to drain was up.
+        self.gave_up = False
 
     async def run(self) -> None:
         """Serves until :meth:`stop`. Raises :class:`Refused` if the server never wants the worker."""
         pause = _FIRST_PAUSE_SECONDS
+        loop = self._loop = asyncio.get_running_loop()
         try:
             while not self._stopped:
-                session = self._session = _Session(self.worker, asyncio.get_running_loop(), self.ready)
+                session = self._session = _Session(self.worker, loop, self.ready)
                 try:
                     await session.serve(self._url, self._app, self._key)
                     pause = _FIRST_PAUSE_SECONDS
                 except LinkError as error:
                     if error.refused:
                         raise Refused(str(error)) from None
-                    if self._stopped:
+                    if self._stopped or self._draining:
                         return
                     if session.was_ready:
                         pause = _FIRST_PAUSE_SECONDS
@@ -88,6 +108,33 @@ class Dialer:
         finally:
             self.drop()
             self.worker.close()
+
+    def drain(self, limit_seconds: float = _DRAIN_SECONDS) -> None:
+        """Ends :meth:`run` once no call is under way, or after the limit. A second time is :meth:`stop`.
+
+        From any thread. The protocol has no word for it, so calls that come meanwhile are served: those
+        that are under way may need them.
+        """
+        session, loop = self._session, self._loop
+        if self._draining or session is None or loop is None or not self.ready.is_set():
+            self.stop()
+            return
+        self._draining = True
+        loop.call_soon_threadsafe(self._drain, session, loop, limit_seconds)
+
+    def _drain(self, session: _Session, loop: asyncio.AbstractEventLoop, limit_seconds: float) -> None:
+        count = session.under_way()
+        if count:
+            log.info("finishing %d calls, for %g s at most", count, limit_seconds)
+            loop.call_later(limit_seconds, self._give_up, session)
+        self._stopped = True
+        session.drain()
+
+    def _give_up(self, session: _Session) -> None:
+        if not session.left:
+            self.gave_up = True
+            log.warning("%d calls have not ended: the server makes them again elsewhere", session.under_way())
+            session.close()
 
     def stop(self) -> None:
         """Ends :meth:`run`, from any thread."""
@@ -113,12 +160,31 @@ class _Session:
         self._turns: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[LinkError | None] = loop.create_future()
         self._closed = False
+        self._draining = False
+        #: Set once it drains and nothing is under way any more.
+        self.left = False
         self.was_ready = False
 
     def close(self) -> None:
         self._closed = True
         if self._link is not None:
             self._link.close()
+
+    def drain(self) -> None:
+        """Ends the connection once nothing is under way."""
+        self._draining = True
+        self._leave_if_idle()
+
+    def under_way(self) -> int:
+        """How many attempts a broken connection would make void. A workflow that sleeps loses nothing."""
+        return sum(
+            attempt.start.kind is not Kind.WORKFLOW or attempt.is_in_a_turn for attempt in self._attempts.values()
+        )
+
+    def _leave_if_idle(self) -> None:
+        if self._draining and not self.left and self._link is not None and not self.under_way():
+            self.left = True
+            self._link.finish()
 
     async def serve(self, url: str, app: str, key: str | None) -> None:
         """Connects and serves until the connection ends."""
@@ -207,6 +273,7 @@ class _Session:
         if failure.code in _DIVERGED:
             log.error("%s: %s (%s)", told(attempt.start), failure.message, place_of_task(attempt.task))
         self._worker.close_attempt(attempt)
+        self._leave_if_idle()
 
     def _run(self, attempt: Attempt, stream: int) -> None:
         turn = self._loop.create_task(self._turn(attempt, stream))
@@ -221,6 +288,7 @@ class _Session:
             del self._attempts[stream]
             self._worker.close_attempt(attempt)
         self._send(frames)
+        self._leave_if_idle()
 
     def _send(self, frames: bytes) -> None:
         if self._link is not None and frames:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
+import os
 import sys
 
-from ._dial import KEY_VARIABLE, Dialer, Refused
+from ._dial import KEY_VARIABLE, Dialer, Refused, run_until_told
 from ._load import load
 from ._worker.worker import THREADS
 
@@ -25,18 +25,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         name, services = load(options.target)
         dialer = Dialer(services, options.url, options.app or name, options.key, options.threads)
-        asyncio.run(_run(dialer))
+        asyncio.run(run_until_told(dialer))
+        if dialer.worker.threads_taken:
+            # Their calls are void, but Python would wait for plain handlers that still run.
+            logging.shutdown()
+            os._exit(0)
     except (ValueError, TypeError, ImportError, Refused) as error:
         print(f"millrace.connect: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-async def _run(dialer: Dialer) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, dialer.stop)
-    await dialer.run()
 
 
 if __name__ == "__main__":

@@ -17,11 +17,13 @@ from pathlib import Path
 
 from ._dial import Dialer, Refused
 from ._load import load
+from ._orphans import end_without
 from ._worker.attempt import Attempt
 from ._worker.worker import THREADS, told
 from .testing.node import Node
 
 _LOOK_SECONDS = 0.3
+# Set for the worker: the process that has started it and without which it ends.
 _CHILD = "MILLRACE_DEV_WORKER"
 # The process that has started this one and without which it ends: `millrace dev`.
 _PARENT = "MILLRACE_DEV_PARENT"
@@ -36,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--http", default="127.0.0.1:8080", help="where the node that is started listens")
     parser.add_argument("--app", help="the app that the services are; the module's name if it is left out")
     options = parser.parse_args(arguments)
-    if os.environ.get(_CHILD):
+    if parent := os.environ.get(_CHILD):
+        end_without(int(parent))
         return _work(options.target, options.url, options.app)
     node = None
     # As Ctrl-C does: the worker and the node have to end as well.
@@ -44,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.url is None:
             os.makedirs(options.data, exist_ok=True)
-            node = Node(options.data, options=(), address=options.http)
+            node = Node(options.data, options=(), address=options.http, outlives_us=False)
             node.start()
             print(f"the server runs at {node.url}, its data is in {options.data}", flush=True)
         return _watch(options.target, options.url or (node.url if node else ""), options.app)
@@ -68,7 +71,7 @@ def _watch(target: str, url: str, app: str | None) -> int:
     command += ["--app", app] if app else []
     while True:
         before = _times(folder)
-        worker = subprocess.Popen(command, env={**os.environ, _CHILD: "1"})
+        worker = subprocess.Popen(command, env={**os.environ, _CHILD: str(os.getpid())})
         try:
             while _times(folder) == before:
                 time.sleep(_LOOK_SECONDS)

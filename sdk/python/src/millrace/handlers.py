@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ._protocol.payloads import Kind
 from ._types import Mismatch, Type, dumps, loads, type_of
-from ._types.base import Scalar
+from ._types.base import MISSING, Scalar
 from .errors import InvalidInput, TypeMismatch
 
 if TYPE_CHECKING:
@@ -175,6 +175,8 @@ class Signature:
         except Mismatch as mismatch:
             if named:
                 return self._load_one(parameter, value[parameter.name])
+            if (value is None or value == {}) and not mismatch.place:
+                mismatch = Mismatch(mismatch.expected, MISSING)
             raise mismatch.within(parameter.name) from None
 
     def _load_object(self, value: Any) -> list[Any]:
@@ -192,7 +194,7 @@ class Signature:
             elif parameter.default is not _EMPTY:
                 arguments.append(parameter.default)
             else:
-                raise Mismatch("a value", None).within(parameter.name)
+                raise Mismatch("a value", MISSING).within(parameter.name)
         if used != len(value):
             known = {parameter.name for parameter in self.parameters}
             unknown = next(name for name in value if name not in known)

@@ -80,7 +80,7 @@ fn workflow(id: &str, status: InvocationStatus) -> Invocation {
         status,
         output: None,
         error: (status == InvocationStatus::Failed).then(|| refused.clone()),
-        failures: (status == InvocationStatus::Paused).then(|| failures(&refused)).unwrap_or_default(),
+        failures: if status == InvocationStatus::Paused { failures(&refused) } else { Vec::new() },
         workflow: Some(WorkflowState {
             target: mock_target(b"ann"),
             input: Bytes::from_static(b"{\"room\": 7}"),

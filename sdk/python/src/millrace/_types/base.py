@@ -10,6 +10,9 @@ from typing import Any
 
 _SHOWN_CHARACTERS = 40
 
+#: What a :class:`Mismatch` got where there is no value at all.
+MISSING = object()
+
 
 class Mismatch(Exception):
     """A value is not of a type. ``place`` grows from the inside out as the error passes containers."""
@@ -29,6 +32,8 @@ class Mismatch(Exception):
         path = root
         for part in reversed(self.place):
             path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+        if self.got is MISSING:
+            return f"{path} is missing"
         shown = repr(self.got)
         if len(shown) > _SHOWN_CHARACTERS:
             shown = shown[:_SHOWN_CHARACTERS] + "…"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .base import Mismatch, Type
+from .base import MISSING, Mismatch, Type
 
 
 class Member:
@@ -44,7 +44,7 @@ class Members(Type):
                 except Mismatch as mismatch:
                     raise mismatch.within(name) from None
             elif member.required:
-                raise Mismatch("a value", None).within(name)
+                raise Mismatch("a value", MISSING).within(name)
         if strict and len(loaded) != len(value):
             unknown = next(name for name in value if name not in self._members)
             raise Mismatch(f"no such member in {self._name}", value[unknown]).within(unknown)
@@ -58,7 +58,7 @@ class Members(Type):
             found, part = self._part(value, name)
             if not found:
                 if member.required:
-                    raise Mismatch("a value", None).within(name)
+                    raise Mismatch("a value", MISSING).within(name)
                 continue
             try:
                 dumped[name] = member.type.dump(part)

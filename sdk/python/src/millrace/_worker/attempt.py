@@ -26,6 +26,7 @@ from ..errors import UsageError
 from .failures import exception_of, failure_of
 from .replay import Trail
 from .state import State, _Unknown
+from .threads import NoThread
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -60,6 +61,8 @@ class Attempt:
         self.cancelled = False
         #: The error that the handler ended with, and its traceback.
         self.failure: tuple[Failure, str] | None = None
+        #: Set if the handler did not run because the worker has no thread for it.
+        self.no_thread: NoThread | None = None
         # What the server has of this attempt: how many frames, and their checksum.
         self.reported = 0
         self.reported_checksum = 0
@@ -127,6 +130,11 @@ class Attempt:
         return False
 
     @property
+    def is_in_a_turn(self) -> bool:
+        """Whether the handler can go on: it does not wait for the server."""
+        return self._turn is not None or self._turn_is_due
+
+    @property
     def task(self) -> asyncio.Future[Any] | None:
         """The handler's task, once it runs."""
         return self._task
@@ -157,7 +165,7 @@ class Attempt:
             self._call_handler().send(None)
         except StopIteration as end:
             self._outcome = (end.value, None)
-        except Exception as error:
+        except BaseException as error:  # Whatever it is, the server waits for the turn's end.
             self._outcome = (None, error)
         finally:
             current.reset(token)
@@ -172,9 +180,13 @@ class Attempt:
                 value = await self._call_handler()
             else:
                 value = await self._threads.run(self.loop, self._call_handler)
-        except (Exception, asyncio.CancelledError) as error:
+        except GeneratorExit:
+            raise  # Nobody runs this coroutine any more.
+        except BaseException as error:
             if self.ended:
                 raise
+            if isinstance(error, NoThread):
+                self.no_thread = error
             self._outcome = (None, error)
         else:
             self._outcome = (value, None)
@@ -200,7 +212,7 @@ class Attempt:
             output = self._output(value)
             self._flush()
             self._emit(Type.OUTPUT, payloads.pack_value(output))
-        except (Exception, asyncio.CancelledError) as problem:
+        except BaseException as problem:
             failure, terminal, trace = failure_of(problem)
             self.failure = (failure, trace)
             self._emit(Type.FAILURE, payloads.encode_failure(failure, trace), terminal * payloads.TERMINAL)

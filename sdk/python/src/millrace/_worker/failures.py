@@ -10,6 +10,7 @@ from types import TracebackType
 from .._protocol.payloads import Failure
 from .._types import dumps, loads
 from ..errors import Abort, CallError, InvalidInput, TerminalError, error_of
+from .threads import NoThread
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # A message longer than this would be cut by whoever shows it.
@@ -41,6 +42,8 @@ def failure_of(error: BaseException) -> tuple[Failure, bool, str]:
         return Failure(error.code, _clean(error.message), detail), False, user_trace(error)
     if isinstance(error, asyncio.CancelledError):
         return Failure("function-failed", "the handler's task was cancelled"), False, ""
+    if isinstance(error, NoThread):
+        return Failure("worker-unavailable", f"the handler did not run, try again: {error}"), False, ""
     place = _place(error.__traceback__)
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     told = f"{message} ({place})" if place else message

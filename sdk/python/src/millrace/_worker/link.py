@@ -20,6 +20,7 @@ from .._protocol.frames import VERSION, Frame, ProtocolError, Reader, Type, enco
 # The server wants a frame every 300 ms.
 _HEARTBEAT_SECONDS = 0.2
 _CONNECT_SECONDS = 10.0
+_GOODBYE_SECONDS = 1.0
 _HEAD_LIMIT_BYTES = 16 * 1024
 _CHUNK_BYTES = 256 * 1024
 # A server that takes no bytes for so long is gone, whatever TCP hopes.
@@ -43,6 +44,7 @@ class Link:
         self._outgoing = bytearray()
         self._lock = threading.Lock()
         self._closed = False
+        self._finishing = False
         self._last_sent = time.monotonic()
         self._socket = _dial(url)
         try:
@@ -66,6 +68,11 @@ class Link:
         self._closed = True
         self._wake()
 
+    def finish(self) -> None:
+        """Ends the connection once all frames have left, from any thread."""
+        self._finishing = True
+        self._wake()
+
     def _wake(self) -> None:
         try:
             self._wake_sender.send(b"\0")
@@ -78,6 +85,9 @@ class Link:
         try:
             while not self._closed:
                 self._round()
+                if self._finishing and not self._outgoing:
+                    self._say_goodbye()
+                    break
         except (OSError, ProtocolError) as problem:
             error = LinkError(f"the connection to the server is lost: {problem}")
         except LinkError as problem:
@@ -86,6 +96,20 @@ class Link:
             for part in (self._socket, self._wake_receiver, self._wake_sender):
                 part.close()
             on_end(error)
+
+    def _say_goodbye(self) -> None:
+        """Waits until the server has read all and closed: a socket with bytes to read would be reset."""
+        end = time.monotonic() + _GOODBYE_SECONDS
+        self._socket.shutdown(socket.SHUT_WR)
+        while (left := end - time.monotonic()) > 0 and not self._closed:
+            if select.select([self._socket], [], [], min(left, _HEARTBEAT_SECONDS))[0]:
+                try:
+                    if not self._socket.recv(_CHUNK_BYTES):
+                        return
+                except (BlockingIOError, ssl.SSLError):
+                    pass
+                except OSError:
+                    return
 
     def _round(self) -> None:
         with self._lock:

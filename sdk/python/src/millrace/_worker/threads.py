@@ -11,26 +11,63 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# A thread that waits for a call may hold up another thread of the same process that serves this very
-# call. So waiting threads make room, up to this many for each one that may run.
-_WAITING_FOR_ONE = 8
+# A thread that waits for a call may wait for a handler that needs a thread here as well. So whoever comes gets
+# one: of the server's 256 root transactions each nests up to 16 calls.
+THREAD_LIMIT = 256 * 16
+
+
+class NoThread(Exception):
+    """All threads are taken, so this call cannot run here now."""
 
 
 class HandlerThreads:
-    """A bounded pool. Threads are made when the first plain handler is called."""
+    """A bounded pool. Threads are made when they are needed, and used again.
 
-    def __init__(self, running: int) -> None:
+    :meth:`run` belongs to the event loop's thread, :meth:`wait` to the threads of the pool.
+    """
+
+    def __init__(self, running: int, limit: int = THREAD_LIMIT) -> None:
         self._running = threading.BoundedSemaphore(running)
-        self._pool = ThreadPoolExecutor(running * _WAITING_FOR_ONE, "millrace-handler")
+        self._pool = ThreadPoolExecutor(limit, "millrace-handler")
+        self._limit = limit
+        self.taken = 0
+        self._lock = threading.Lock()
 
-    def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs a function in a thread, in the caller's context."""
+    async def run(self, loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> T:
+        """Runs a function in a thread, in the caller's context. Raises :class:`NoThread` if there is none."""
+        with self._lock:
+            if self.taken >= self._limit:
+                raise NoThread(f"all {self._limit} threads of this worker are taken")
+            self.taken += 1
         context = contextvars.copy_context()
-        return loop.run_in_executor(self._pool, lambda: context.run(self._counted, function))
+        is_wanted = True
 
-    def _counted(self, function: Callable[[], T]) -> T:
-        with self._running:
-            return function()
+        def run_counted() -> T:
+            with self._running:
+                if not is_wanted:
+                    raise NoThread("nobody waits for this call any more")
+                try:
+                    return context.run(function)
+                except StopIteration as error:
+                    # No future takes it; a coroutine turns it into the same.
+                    raise RuntimeError("the handler raised StopIteration") from error
+
+        try:
+            future = self._pool.submit(run_counted)
+        except RuntimeError as error:
+            # The system starts no thread. The pool has queued the function nevertheless.
+            is_wanted = False
+            self._give_back()
+            raise NoThread(str(error)) from None
+        future.add_done_callback(self._give_back)
+        try:
+            return await asyncio.wrap_future(future, loop=loop)
+        finally:
+            is_wanted = False
+
+    def _give_back(self, _: object = None) -> None:
+        with self._lock:
+            self.taken -= 1
 
     def wait(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
         """Blocks the calling thread of this pool until the event loop has run a coroutine."""

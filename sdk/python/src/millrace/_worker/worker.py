@@ -63,6 +63,11 @@ class Worker:
             }
         )
 
+    @property
+    def threads_taken(self) -> int:
+        """How many threads run a plain handler, or wait for one."""
+        return self._threads.taken
+
     def close(self) -> None:
         for attempt in list(self._deadlines):
             attempt.cancel()
@@ -73,7 +78,7 @@ class Worker:
     # -- request and reply ------------------------------------------------------------------------
 
     async def invoke(self, body: bytes, attempt_header: str) -> bytes:
-        """One request's body; gives the reply's: one turn."""
+        """One request's body; gives the reply's: one turn. Raises ``NoThread`` where it cannot run now."""
         start, inputs = read_request(body)
         if attempt_header != start.attempt.hex():
             raise ProtocolError("the header millrace-attempt names another attempt")
@@ -93,6 +98,8 @@ class Worker:
         turn = await attempt.turn(inputs[fed:])
         if attempt.ended:
             self._deadlines.pop(attempt, None)
+            if attempt.no_thread is not None:
+                raise attempt.no_thread
         else:
             self._keep(attempt, len(inputs))
         if start.seen:

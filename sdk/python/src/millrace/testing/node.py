@@ -13,6 +13,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._orphans import signal_at_parents_end
+
 BINARY_VARIABLE = "MILLRACE_BINARY"
 _START_SECONDS = 20.0
 _STOP_SECONDS = 20.0
@@ -33,7 +35,11 @@ def find_binary() -> str:
 
 
 class Node:
-    """One server process with a data directory. ``url`` stays the same when it is started again."""
+    """One server process with a data directory. ``url`` stays the same when it is started again.
+
+    :param outlives_us: whether it goes on when this process is killed. If not, it also ends with the thread that
+        has started it.
+    """
 
     def __init__(
         self,
@@ -42,12 +48,14 @@ class Node:
         binary: str | None = None,
         options: Sequence[str] = _QUICK,
         address: str = "",
+        outlives_us: bool = True,
     ) -> None:
         self._binary = binary or find_binary()
         self._own_data = None if data is not None else tempfile.TemporaryDirectory(prefix="millrace-test-")
         self.data = Path(data if data is not None else self._own_data.name)  # type: ignore[union-attr]
         self._options = list(options)
         self._address = address
+        self._before = None if outlives_us else signal_at_parents_end()
         self._process: subprocess.Popen[bytes] | None = None
         self._output: list[bytes] = []
         self.url = ""
@@ -67,7 +75,7 @@ class Node:
 
     def _start(self) -> None:
         command = [self._binary, "serve", "--data", str(self.data), "--http", self._address, *self._options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=self._before)
         self._process = process
         self._output = []
         told = threading.Event()

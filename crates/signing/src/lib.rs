@@ -1,5 +1,7 @@
-//! Signature version 4 in the Authorization header, as the AWS documentation describes it. One signer belongs to one
-//! client, so that the key of the day and the time of the second are computed once.
+//! Signature version 4 in the Authorization header, as a client of S3 makes it and as the AWS documentation describes it.
+//! One signer belongs to one client, so that the key of the day and the time of the second are computed once.
+//!
+//! Promises: the examples of the documentation have their signatures. Must not know how requests are sent.
 
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +10,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 /// Stands for the hash of a body that is not hashed.
-pub(super) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
+pub const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
 const SERVICE: &str = "s3";
 const SIGNED_HEADERS: &str = "host;x-amz-content-sha256;x-amz-date";
@@ -25,18 +27,29 @@ pub struct Credentials {
 }
 
 /// What is signed of a request.
-pub(super) struct Unsigned<'a> {
+pub struct Unsigned<'a> {
+    /// Upper case.
     pub method: &'a str,
     /// Percent-encoded.
     pub path: &'a str,
     /// Percent-encoded, names in order: `a=1&b=`.
     pub query: &'a str,
+    /// As in the header.
     pub host: &'a str,
     /// Hex SHA-256 of the body, or [`UNSIGNED`].
     pub payload: &'a str,
 }
 
-pub(super) struct Signer {
+/// The headers of a signed request, beside `host` and `x-amz-content-sha256`.
+pub struct Signed {
+    /// `x-amz-date`.
+    pub date: String,
+    /// `authorization`.
+    pub authorization: String,
+}
+
+/// Signs the requests of one client.
+pub struct Signer {
     credentials: Credentials,
     second: u64,
     /// `20130524T000000Z` of `second`.
@@ -47,29 +60,45 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    pub(super) fn new(credentials: Credentials) -> Self {
+    /// Signs with these.
+    #[must_use]
+    pub fn new(credentials: Credentials) -> Self {
         Self { credentials, second: u64::MAX, time: String::new(), day: String::new(), key: [0; 32] }
     }
 
     /// Appends the head of a signed request, up to the line end of its last signed header.
-    pub(super) fn write_head(&mut self, request: &Unsigned<'_>, head: &mut String) {
+    pub fn write_head(&mut self, request: &Unsigned<'_>, head: &mut String) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.write_head_at(request, now, head);
     }
 
-    fn write_head_at(&mut self, request: &Unsigned<'_>, second: u64, head: &mut String) {
+    /// The headers that sign a request which is sent now.
+    pub fn sign(&mut self, request: &Unsigned<'_>) -> Signed {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.sign_at(request, now)
+    }
+
+    fn sign_at(&mut self, request: &Unsigned<'_>, second: u64) -> Signed {
         self.move_to(second);
         let signature = self.signature(request);
+        let (key, region) = (&self.credentials.access_key, &self.credentials.region);
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential={key}/{}/{region}/{SERVICE}/aws4_request, SignedHeaders={SIGNED_HEADERS}, \
+             Signature={signature}",
+            self.day
+        );
+        Signed { date: self.time.clone(), authorization }
+    }
+
+    fn write_head_at(&mut self, request: &Unsigned<'_>, second: u64, head: &mut String) {
+        let Signed { date, authorization } = self.sign_at(request, second);
         let Unsigned { method, path, query, host, payload } = request;
         let separator = if query.is_empty() { "" } else { "?" };
-        let (key, region) = (&self.credentials.access_key, &self.credentials.region);
         // Writing to a String cannot fail.
         let _ = write!(
             head,
             "{method} {path}{separator}{query} HTTP/1.1\r\nhost: {host}\r\nx-amz-content-sha256: {payload}\r\n\
-             x-amz-date: {}\r\nauthorization: AWS4-HMAC-SHA256 Credential={key}/{}/{region}/{SERVICE}/aws4_request, \
-             SignedHeaders={SIGNED_HEADERS}, Signature={signature}\r\n",
-            self.time, self.day
+             x-amz-date: {date}\r\nauthorization: {authorization}\r\n"
         );
     }
 
@@ -111,14 +140,17 @@ fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     digits.map(char::from).collect()
 }
 
 /// Percent-encodes what is not unreserved, as a canonical query needs it.
-pub(super) fn encode(text: &str) -> String {
+#[must_use]
+pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
