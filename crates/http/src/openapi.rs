@@ -402,7 +402,6 @@ fn dead_letter_schema() -> Value {
     json!({
         "type": "object",
         "required": ["id", "app", "service", "key", "handler", "attempts"],
-            "next_try_ms": milliseconds("When it is tried again, Unix milliseconds; absent of dead letters."),
         "properties": {
             "id": text(),
             "app": text(),
@@ -412,6 +411,7 @@ fn dead_letter_schema() -> Value {
             "input": { "description": "What it was to be given." },
             "input_bytes": left_out("input"),
             "attempts": { "type": "integer", "minimum": 1 },
+            "next_try_ms": milliseconds("When it is tried again, Unix milliseconds; absent of dead letters."),
             "error": reference("Problem"),
         },
     })
