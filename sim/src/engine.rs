@@ -138,12 +138,16 @@ impl ScriptEngine {
 
     /// Loads a version of an app and sends requests to it.
     pub fn add_version(&self, catalog: &mut Catalog, app: &str, limits: Limits, version: u64) -> Program {
-        let app = Self::app(app, limits);
+        self.add(catalog, &Self::app(app, limits), version)
+    }
+
+    /// The same of an app with other settings.
+    pub fn add(&self, catalog: &mut Catalog, app: &App, version: u64) -> Program {
         let last = self.programs.borrow().last_key_value().map_or(0, |(program, _)| program.0);
         let program = Program(last + 1);
-        self.load(program, &app).expect("every app loads");
+        self.load(program, app).expect("every app loads");
         let services = self.services(program);
-        catalog.add(program, millrace_func::Loaded::new(&app, version, services));
+        catalog.add(program, millrace_func::Loaded::new(app, version, services));
         catalog.activate(program);
         program
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_func::{Error, ErrorCode, FetchRequest, Host, OperationId, StepStart};
+use millrace_func::{Attempts, Error, ErrorCode, FetchRequest, Host, OperationId, RetryOptions, StepStart, Unlimited};
 use serde_json::Value as Json;
 
 use crate::engine::{Awaits, Running, number, text, thrown};
@@ -44,6 +44,14 @@ impl Running {
                 self.on_step(name, operation, host)?
             }
             "program_here" => self.last = Json::from(self.handler.program.0),
+            "retry" => {
+                let attempts = match operation.get(1).and_then(Json::as_u64) {
+                    Some(count) => Attempts::Count(u32::try_from(count).unwrap_or(u32::MAX)),
+                    None => Attempts::Unlimited(Unlimited::Unlimited),
+                };
+                let pause_ms = Some(milliseconds(operation, 2)?);
+                host.retry_next(RetryOptions { attempts: Some(attempts), first_ms: pause_ms, longest_ms: pause_ms })?;
+            }
             "compensate" => host.compensate(self.callee(operation.get(1))?)?,
             "signal" => {
                 let id = operation.get(1).filter(|id| !id.is_null()).unwrap_or(&self.started_workflow);

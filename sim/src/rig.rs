@@ -10,7 +10,7 @@ use bytes::Bytes;
 use millrace_api::{RECORDS_APP, StateFields};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, UnixMillis, Value, fingerprint, shard_of_key};
 use millrace_format::{EntryRef, InvocationResult, ResultState, Write};
-use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
+use millrace_func::{Answer, App, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, ReplyTo, RequestInfo, ResultNames, RouteCall,
     Sequence, Shard, ShardOptions, Token,
@@ -195,6 +195,13 @@ impl Rig {
         self.peers.clear();
         self.start_shards(&survivors);
         self.log.splice(0..0, survivors);
+    }
+
+    /// Deploys the app with other settings.
+    pub fn deploy_with(&mut self, change: impl FnOnce(&mut App)) {
+        let mut app = ScriptEngine::app(APP, self.limits.clone());
+        change(&mut app);
+        self.core.engine.add(&mut self.core.catalog, &app, 1);
     }
 
     /// Deploys the app.

@@ -178,7 +178,8 @@ impl Rig {
     /// When something is.
     pub fn assert_no_leftovers(&mut self) {
         self.settle();
-        for entity in ["pending", "workflow", "failure", "signal", "inbox", "outbox", "prepared", "decision"] {
+        for entity in ["pending", "workflow", "failure", "failing", "signal", "inbox", "outbox", "prepared", "decision"]
+        {
             assert_eq!(self.bookkeeping_rows(entity), 0, "{entity}");
         }
         assert_eq!(self.kept_results(), 0, "results kept for workflows that have noted them");

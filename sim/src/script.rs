@@ -12,7 +12,7 @@
 //! ["all", [callee, …]]                ["settle", [callee, …]]
 //! ["send", callee, delay_ms]          ["hash"]  ["start_hash"]
 //! ["work", ms]                        ["random"]  ["now"]  ["log", text]  ["abort", text]  ["fail", text]  ["return", value]
-//! ["flaky", n]
+//! ["flaky", n]                        ["retry", attempts or null, pause_ms]
 //! callee = [service, key, handler, script]
 //!
 //! in workflows:
@@ -37,7 +37,7 @@
 //!
 //! `race` gives the number of the operation that ends first and forgets the others, `both` awaits
 //! them all whatever they give; `beside` awaits nothing, and calls when the operation has ended well. `when` goes on with more operations if the last one gave the value;
-//! `flaky` fails once in n times. `flaky_step` fails until the program has come by the mark.
+//! `retry` says how the next call or step is tried; without a number of attempts it is without end. `flaky` fails once in n times. `flaky_step` fails until the program has come by the mark.
 //! `unless_again` with those instead of the rest if the program has come by it before. A `signal`
 //! without an id is for the workflow that the script sent last.
 
@@ -266,6 +266,11 @@ impl Script {
     #[must_use]
     pub fn flaky_step(self, name: &str, mark: &str) -> Self {
         self.then(json!(["flaky_step", name, mark]))
+    }
+
+    #[must_use]
+    pub fn retry(self, attempts: Option<u32>, pause_ms: u64) -> Self {
+        self.then(json!(["retry", attempts, pause_ms]))
     }
 
     #[must_use]

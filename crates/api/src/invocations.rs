@@ -157,7 +157,7 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// A message that failed too often, and waits for somebody to look at it.
+/// A message that failed too often, and waits for somebody to look at it; or one that failed and is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// Names it.
@@ -168,6 +168,8 @@ pub struct DeadLetter {
     pub input: Bytes,
     /// How often it was tried.
     pub attempts: u32,
+    /// When it is tried again, Unix milliseconds; `None` if it waits for somebody.
+    pub next_try_ms: Option<u64>,
     /// Why the last attempt failed, where that is known.
     pub error: Option<Error>,
 }
@@ -233,10 +235,12 @@ pub trait Invocations: Clone + 'static {
         idempotency_key: Option<&str>,
     ) -> impl Future<Output = Result<(), Error>>;
 
-    /// The dead letters of the apps that the principal may call. `after` as the last page said.
+    /// The dead letters of the apps that the principal may call, or the messages that failed and are tried again: they may
+    /// become some. `after` as the last page said.
     fn dead_letters(
         &self,
         principal: &Principal,
+        is_waiting: bool,
         after: Option<&str>,
         limit: usize,
     ) -> impl Future<Output = Result<Page<DeadLetter>, Error>>;

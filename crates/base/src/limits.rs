@@ -182,6 +182,13 @@ pub const RETRY_FIRST_MS: u64 = 100;
 /// The longest pause between two attempts, unless the author says otherwise.
 pub const RETRY_LONGEST_MS: u64 = 60_000;
 
+/// Paused workflows, and dead letters, that one shard lets go on for one deployment. The rest wait for the next one, or for
+/// somebody.
+pub const RESUMED_ON_DEPLOY: usize = 10_000;
+
+/// Pauses that an author may choose, in milliseconds. None at all would keep a core busy; after a day nobody waits any more.
+pub const RETRY_PAUSE_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
+
 /// Calls that may queue for one entity. Beyond this, waiting longer helps no caller.
 pub const ENTITY_QUEUE: usize = 4096;
 

@@ -149,6 +149,9 @@ pub struct DeadLetter {
     pub input_bytes: Option<u64>,
     /// The number of attempts.
     pub attempts: u32,
+    /// When it is tried again, Unix milliseconds, if it is not a dead letter yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try_ms: Option<u64>,
     /// The error of the last attempt, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
@@ -358,6 +361,20 @@ impl Client {
         let limit = limit.map(|limit| limit.to_string());
         let path = with_query("/dead-letters", &[("after", after), ("limit", limit.as_deref())]);
         parse(&self.get(&path).await?.body)
+    }
+
+    /// A page of the messages that failed and are tried again; `after` as the last page said.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn failing_messages(
+        &self,
+        after: Option<&str>,
+        limit: Option<usize>,
+    ) -> Result<DeadLetterPage, ClientError> {
+        let limit = limit.map(|limit| limit.to_string());
+        let parameters = [("waiting", Some("true")), ("after", after), ("limit", limit.as_deref())];
+        parse(&self.get(&with_query("/dead-letters", &parameters)).await?.body)
     }
 
     /// Tries a dead letter again, from its first attempt.

@@ -76,6 +76,15 @@ pub struct ListDeadLetters {
     pub limit: usize,
 }
 
+/// Which messages failed and wait for their next attempt?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListFailingMessages {
+    /// The field of the last one of the page before.
+    pub after: Option<Box<[u8]>>,
+    /// At most so many.
+    pub limit: usize,
+}
+
 /// What is this dead letter?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDeadLetter {
@@ -165,6 +174,14 @@ impl Ask for ListDeadLetters {
     }
 }
 
+impl Ask for ListFailingMessages {
+    type Reply = Listed<DeadLetter>;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.list_failing_messages(to, self.after.as_deref(), self.limit, world);
+    }
+}
+
 impl Ask for ReadDeadLetter {
     type Reply = Box<DeadLetterRecord>;
 
@@ -243,6 +260,7 @@ questions!(
     HasEntities,
     ListSchedules,
     Intervene,
+    ListFailingMessages,
 );
 
 impl Question {

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use millrace_api::{Intervention, StateFields};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, TransactionId, UnixMillis, Value, ValueKind};
 use millrace_driver::question::{
-    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListSchedules, ListWorkflows, ReadDeadLetter,
-    ReadInvocation, ReadState, Signal,
+    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
+    ReadDeadLetter, ReadInvocation, ReadState, Signal,
 };
 use millrace_driver::{CoreAddress, CoreMessage, Frame, Job, Question, ShardMail};
 use millrace_format::{
@@ -92,6 +92,7 @@ fn questions() -> Vec<(&'static str, Question)> {
     vec![
         ("read-invocation", ReadInvocation { sequence, has_journal: true }.into()),
         ("cancel", Cancel { sequence }.into()),
+        ("list-failing-messages", ListFailingMessages { after: Some((*b"f").into()), limit: 3 }.into()),
         ("intervene", Intervene { sequence, intervention: Intervention::Kill }.into()),
         (
             "signal",

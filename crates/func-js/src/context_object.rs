@@ -343,6 +343,10 @@ fn call(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     let nested = nested_call(call)?;
     isolate.check_operations()?;
+    let options = call.argument(4);
+    if !is_nullish(options) {
+        isolate.retry_next(options, "ctx.call")?;
+    }
     isolate.await_operation(|| isolate.with_host(|host| host.call(nested)))
 }
 

@@ -49,6 +49,7 @@ mod record_object;
 mod rejections;
 mod reply;
 mod request_object;
+mod retry_options;
 mod sources;
 mod steps;
 mod subject;

@@ -347,7 +347,13 @@ declare module "millrace" {
      * Calls a handler: a transaction of its own, made exactly once. An error of the callee is
      * thrown here; nothing but that call is rolled back.
      */
-    call<Output = any>(service: string, key: string | Uint8Array, handler: string, input?: unknown): Promise<Output>;
+    call<Output = any>(
+      service: string,
+      key: string | Uint8Array,
+      handler: string,
+      input?: unknown,
+      options?: TriedOptions,
+    ): Promise<Output>;
 
     /** Waits, also through restarts. A fraction of a millisecond is cut off; ten years are the most. */
     sleep(ms: number): Promise<null>;
@@ -370,7 +376,7 @@ declare module "millrace" {
      * pauses; then the workflow is paused.
      * The name (at most 256 bytes) shows in the journal.
      */
-    step<Result>(name: string, code: () => Result | Promise<Result>): Promise<Result>;
+    step<Result>(name: string, code: () => Result | Promise<Result>, options?: TriedOptions): Promise<Result>;
 
     /**
      * Says how to undo what comes next: a call to make if the workflow fails or is cancelled. The
@@ -378,6 +384,20 @@ declare module "millrace" {
      * let it undo nothing when there is nothing to undo.
      */
     compensate(service: string, key: string | Uint8Array, handler: string, input?: unknown): void;
+  }
+
+  export interface TriedOptions {
+    /** How it is tried again after an error that is not an `Abort`. What is left out is as the app's `millrace.toml` says. */
+    retry?: Retry;
+  }
+
+  export interface Retry {
+    /** How often in all, from 1; `Infinity` is without end. 16 unless the app says otherwise. */
+    attempts?: number;
+    /** The pause after the first attempt, 100 unless the app says otherwise. Each further one is twice as long. */
+    firstMs?: number;
+    /** The longest pause, 60,000 unless the app says otherwise. */
+    longestMs?: number;
   }
 
   export interface WaitOptions {

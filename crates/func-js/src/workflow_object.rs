@@ -119,6 +119,7 @@ fn step(call: &Call<'_>) -> Result<Value, Thrown> {
         return Err(call.context.throw_type("ctx.step takes a name and a function"));
     }
     isolate.check_operations()?;
+    isolate.retry_next(call.argument(2), "ctx.step")?;
     let (promise, [resolve, reject]) = call.context.promise()?;
     let start = isolate.with_host(|host| host.begin_step(&name))?;
     let random = isolate.random_bits()?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millrace_api::HandlerKind;
 use millrace_base::{Error, ErrorCode, Name};
 
-use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, WorkerSettings};
+use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, RetrySettings, WorkerSettings};
 
 /// An app to load: its files and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct App {
     pub objects: ObjectPolicy,
     /// How much of it runs on workers at once.
     pub workers: WorkerSettings,
+    /// How what fails of it is tried again.
+    pub retry: RetrySettings,
     /// Whether it was deployed before this start of the node. A name that an earlier release took, and this one
     /// refuses, must not stop the node from starting. Nor must an app that takes a little longer to load this time.
     pub is_kept: bool,
@@ -43,6 +45,7 @@ impl App {
             records: RecordPolicy::default(),
             objects: ObjectPolicy::default(),
             workers: WorkerSettings::default(),
+            retry: RetrySettings::default(),
             is_kept: false,
         }
     }

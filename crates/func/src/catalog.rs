@@ -7,8 +7,8 @@ use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
 use crate::{
-    App, FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, Route, RouteId, Service,
-    WORKER_FILE,
+    App, FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, RetryPolicy, RetrySettings,
+    Route, RouteId, Service, WORKER_FILE,
 };
 
 /// One loaded app version.
@@ -28,6 +28,8 @@ pub struct Loaded {
     pub objects: ObjectPolicy,
     /// Whether its handlers run on workers.
     pub is_on_workers: bool,
+    /// How what fails of it is tried again.
+    pub retry: RetrySettings,
     /// Its services, as the engine reported them.
     pub services: Vec<Service>,
 }
@@ -44,6 +46,7 @@ impl Loaded {
             records: app.records.clone(),
             objects: app.objects.clone(),
             is_on_workers: app.files.contains_key(WORKER_FILE),
+            retry: app.retry.clone(),
             services,
         }
     }
@@ -178,6 +181,14 @@ impl Catalog {
     #[must_use]
     pub fn current(&self, app: &str) -> Option<Program> {
         self.current.get(app).copied()
+    }
+
+    /// How a handler is tried again: calls of it, messages to it, and its own code if it is a workflow. The current version
+    /// of its app says so.
+    #[must_use]
+    pub fn retry_policy(&self, app: &str, service: &str, handler: &str) -> RetryPolicy {
+        let loaded = self.current(app).and_then(|program| self.program(program));
+        loaded.map_or_else(RetryPolicy::default, |loaded| loaded.retry.policy(service, handler))
     }
 
     /// Whether any loaded program runs on workers.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 
-use crate::{AttemptToken, BuiltInCall, FetchRequest, HandlerId, Offload, WorkerTurn};
+use crate::{AttemptToken, BuiltInCall, FetchRequest, HandlerId, Offload, RetryOptions, WorkerTurn};
 
 /// Fields with their values, in order.
 pub type FieldRows = Vec<(Vec<u8>, Value)>;
@@ -248,6 +248,14 @@ pub trait Host {
     /// `ctx.wait`, in workflows. The activation will be resumed with the payload of the next signal of that name that
     /// nobody has taken yet. If none comes in time, it is resumed with `wait-limit`.
     fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error>;
+
+    /// In workflows: how the next call or step is tried again, if it fails.
+    ///
+    /// # Errors
+    /// In other handlers, whose errors reach the caller.
+    fn retry_next(&mut self, _options: RetryOptions) -> Result<(), Error> {
+        Err(Error::new(ErrorCode::FunctionFailed, "only a workflow says how its calls are tried again"))
+    }
 
     /// `ctx.step`, in workflows: asks whether the step's code has to run.
     fn begin_step(&mut self, name: &str) -> Result<StepStart, Error>;

@@ -46,7 +46,7 @@ pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply, WorkerLine};
 pub use objects::ObjectPolicy;
 pub use records::RecordPolicy;
-pub use retry::RetryPolicy;
+pub use retry::{Attempts, RetryOptions, RetryPolicy, RetrySettings, Unlimited};
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{
     AttemptToken, Concurrency, Discovery, Entering, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE, WORKER_PROTOCOL,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, WorkerSettings};
+use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, RetrySettings, WorkerSettings};
 
 /// What an app's `millrace.toml` says; what it does not name keeps its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -20,6 +20,8 @@ pub struct AppSettings {
     pub objects: ObjectPolicy,
     /// `[workers]`: how much of it runs on workers at once.
     pub workers: WorkerSettings,
+    /// `[retry]`: how what fails is tried again.
+    pub retry: RetrySettings,
 }
 
 impl AppSettings {
@@ -33,18 +35,27 @@ impl AppSettings {
             let offset = error.span().map_or(0, |span| span.start);
             SettingsError::at(text, offset, error.message().to_owned())
         })?;
-        match settings.limits.check() {
-            Ok(()) => Ok(settings),
-            Err((name, message)) => Err(SettingsError::at(text, offset_of_limit(text, name), message)),
+        if let Err((name, message)) = settings.limits.check() {
+            return Err(SettingsError::at(text, offset_of(text, "limits", Some(name)), message));
         }
+        if let Err(message) = settings.retry.check() {
+            return Err(SettingsError::at(text, offset_of(text, "retry", None), message));
+        }
+        Ok(settings)
     }
 }
 
-/// Where the value of a limit begins in a file that was read.
-fn offset_of_limit(text: &str, name: &str) -> usize {
-    let table = toml::de::DeTable::parse(text).ok();
-    let value = table.as_ref().and_then(|table| table.get_ref().get("limits")?.get_ref().get(name));
-    value.map_or(0, |value| value.span().start)
+/// Where a table, or a value of it, begins in a file that was read.
+fn offset_of(text: &str, table: &str, name: Option<&str>) -> usize {
+    let read = toml::de::DeTable::parse(text).ok();
+    let found = read.as_ref().and_then(|read| {
+        let table = read.get_ref().get(table)?;
+        match name {
+            Some(name) => table.get_ref().get(name),
+            None => Some(table),
+        }
+    });
+    found.map_or(0, |value| value.span().start)
 }
 
 /// A `millrace.toml` that cannot be used.
@@ -105,6 +116,9 @@ mod tests {
             ("[limits]\ncpu_ms = \"x\"", "2:10", "u64"),
             ("[limits]\n# ä\nmemory_bytes = -1", "3:16", "usize"),
             ("[fetch]\nallowed = []", "2:1", "allow"),
+            ("[retry]\nattempts = 0", "1:1", "retry.attempts = 0 is outside 1 to"),
+            ("[retry]\ntries = 3", "2:1", "attempts"),
+            ("[retry.handlers.deliver]\nattempts = 3", "1:2", "service/handler"),
             ("[records]\ntype = []", "2:1", "types"),
             ("[records]\ntypes = [\"a--b\"]", "2:9", "a--b"),
             ("[fetch]\nallow = \"https://a\"", "2:9", "sequence"),

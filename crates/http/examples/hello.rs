@@ -78,7 +78,7 @@ impl Invocations for Hello {
         refused()
     }
 
-    async fn dead_letters(&self, _: &Principal, _: Option<&str>, _: usize) -> Result<Page<DeadLetter>, Error> {
+    async fn dead_letters(&self, _: &Principal, _: bool, _: Option<&str>, _: usize) -> Result<Page<DeadLetter>, Error> {
         refused()
     }
 

@@ -219,6 +219,8 @@ struct DeadLetterBody<'a> {
     input_bytes: Option<usize>,
     attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    next_try_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Problem<'a>>,
 }
 
@@ -234,6 +236,7 @@ impl<'a> DeadLetterBody<'a> {
             input: input.text,
             input_bytes: input.bytes,
             attempts: dead_letter.attempts,
+            next_try_ms: dead_letter.next_try_ms,
             error: dead_letter.error.as_ref().map(Problem::without_payload),
         })
     }

@@ -118,7 +118,8 @@ fn read_signal(body: &Bytes) -> Result<(String, Bytes), Error> {
 pub(crate) async fn dead_letters<B: Invocations>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
     let after = path::page_after(query)?;
     let limit = path::page_items(query)?;
-    listing::dead_letters(&backend.dead_letters(who, after.as_deref(), limit).await?)
+    let is_waiting = path::is_waiting(query)?;
+    listing::dead_letters(&backend.dead_letters(who, is_waiting, after.as_deref(), limit).await?)
 }
 
 /// `POST /dead-letters/{id}/retry`.

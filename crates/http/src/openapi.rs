@@ -411,6 +411,7 @@ fn dead_letter_schema() -> Value {
             "input": { "description": "What it was to be given." },
             "input_bytes": left_out("input"),
             "attempts": { "type": "integer", "minimum": 1 },
+            "next_try_ms": milliseconds("When it is tried again, Unix milliseconds; absent of dead letters."),
             "error": reference("Problem"),
         },
     })

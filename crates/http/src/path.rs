@@ -110,6 +110,18 @@ pub fn page_items(query: Option<&str>) -> Result<usize, Error> {
         .ok_or_else(|| refused(format!("limit must be a whole number from 1 to {most}, such as limit=100")))
 }
 
+/// Whether those are meant that wait for their next attempt.
+///
+/// # Errors
+/// `bad-request` for anything but `true` and `false`.
+pub fn is_waiting(query: Option<&str>) -> Result<bool, Error> {
+    match query_parameter(query, "waiting")?.as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(refused("waiting must be true or false".to_owned())),
+    }
+}
+
 /// Where a page begins.
 ///
 /// # Errors

@@ -282,11 +282,12 @@ impl Invocations for CoreHandle {
     async fn dead_letters(
         &self,
         principal: &Principal,
+        is_waiting: bool,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<DeadLetter>, Error> {
         check_guided(&self.core.borrow())?;
-        invocations::dead_letters(self, principal, after, limit).await
+        invocations::dead_letters(self, principal, is_waiting, after, limit).await
     }
 
     async fn retry_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {

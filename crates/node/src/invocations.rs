@@ -10,7 +10,8 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
 use millrace_driver::question::{
-    Cancel, EndDeadLetter, Intervene, ListDeadLetters, ListWorkflows, ReadDeadLetter, ReadInvocation, Signal,
+    Cancel, EndDeadLetter, Intervene, ListDeadLetters, ListFailingMessages, ListWorkflows, ReadDeadLetter,
+    ReadInvocation, Signal,
 };
 use millrace_format::{
     DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, MessageRecord, ResultState, WorkflowRecord,
@@ -92,6 +93,8 @@ async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result
     let found = read(node, principal, id, false).await?;
     match found.workflow {
         Some(_) => parse(node, id),
+        // A call that failed and waits may be given up, too.
+        None if !found.failures.is_empty() && !found.status.is_end() => parse(node, id),
         None => Err(Error::new(ErrorCode::BadRequest, "this invocation is not a workflow")),
     }
 }
@@ -224,6 +227,7 @@ fn is_wanted(principal: &Principal, request: &InvocationsRequest<'_>, record: &W
 pub(crate) async fn dead_letters(
     node: &CoreHandle,
     principal: &Principal,
+    is_waiting: bool,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<DeadLetter>, Error> {
@@ -232,13 +236,15 @@ pub(crate) async fn dead_letters(
     let mut after = place.after.map(|field| unhex(field).ok_or_else(wrong_place)).transpose()?;
     while shard.0 < node.shard_count() {
         let (from, left) = (after.take().map(Vec::into_boxed_slice), limit.max(1) - items.len());
-        let asked = node.ask(shard, ListDeadLetters { after: from, limit: left });
-        let Listed { items: rows, has_more } = asked.await?;
+        let Listed { items: rows, has_more } = match is_waiting {
+            true => node.ask(shard, ListFailingMessages { after: from, limit: left }).await?,
+            false => node.ask(shard, ListDeadLetters { after: from, limit: left }).await?,
+        };
         let last = rows.last().map(|(field, _)| field.clone());
         looked_at += rows.len() + 1;
         held_bytes += rows.iter().map(|(_, dead_letter)| dead_letter.message.input.len()).sum::<usize>();
         let visible = rows.into_iter().filter(|(_, dead_letter)| may_see_dead_letter(principal, &dead_letter.message));
-        items.extend(visible.map(|(field, record)| dead_letter(shard, &field, record)));
+        items.extend(visible.map(|(field, record)| dead_letter(shard, &field, is_waiting, record)));
         let is_enough = items.len() >= limit || held_bytes >= limits::PAGE_BYTES || looked_at >= LOOKED_AT_IN_ONE_PAGE;
         match last.filter(|_| has_more) {
             Some(field) if is_enough => {
@@ -282,12 +288,13 @@ pub(crate) async fn end_dead_letter(
     node.ask(shard, EndDeadLetter { field, is_retried }).await
 }
 
-fn dead_letter(shard: ShardId, field: &[u8], dead_letter: DeadLetterRecord) -> DeadLetter {
-    let MessageRecord { app, service, handler, key, input, attempts, .. } = dead_letter.message;
+fn dead_letter(shard: ShardId, field: &[u8], is_waiting: bool, dead_letter: DeadLetterRecord) -> DeadLetter {
+    let MessageRecord { app, service, handler, key, input, attempts, due, .. } = dead_letter.message;
+    let next_try_ms = is_waiting.then_some(due.0);
     let target = Target { app, service, key, handler };
     let id = dead_letter_id(shard, field);
     let input = if is_built_in(&target.app) { input_as_json(input) } else { input };
-    DeadLetter { id, target, input, attempts, error: dead_letter.error }
+    DeadLetter { id, target, input, attempts, next_try_ms, error: dead_letter.error }
 }
 
 fn state(record: WorkflowRecord, due: Option<UnixMillis>) -> WorkflowState {

@@ -134,6 +134,7 @@ Examples:
   millrace invocations ID --cancel
   millrace invocations --status paused
   millrace invocations resume ID ID
+  millrace invocations resume --service trip --status paused
   millrace invocations kill ID";
 
 const DEAD_LETTERS_EXAMPLES: &str = "\
@@ -324,8 +325,23 @@ pub(crate) enum InvocationsOrder {
 #[derive(Args, Debug)]
 pub(crate) struct InvocationsOrderArgs {
     /// The workflows, as printed by `millrace call --send` and by the list
-    #[arg(required = true, value_name = "ID")]
+    #[arg(required_unless_present_any = ["app", "service", "key", "handler", "status"], value_name = "ID")]
     pub ids: Vec<String>,
+    /// All of this app's that have not ended
+    #[arg(long, conflicts_with = "ids")]
+    pub app: Option<String>,
+    /// All of this service's that have not ended
+    #[arg(long, conflicts_with = "ids")]
+    pub service: Option<String>,
+    /// All of entities with this key that have not ended
+    #[arg(long, conflicts_with = "ids")]
+    pub key: Option<String>,
+    /// All of this handler's that have not ended
+    #[arg(long, conflicts_with = "ids")]
+    pub handler: Option<String>,
+    /// All with this status: paused, running or pending
+    #[arg(long, conflicts_with = "ids", value_parser = ["paused", "running", "pending"])]
+    pub status: Option<String>,
     #[command(flatten)]
     pub node: NodeArgs,
 }
@@ -339,6 +355,9 @@ pub(crate) struct DeadLettersArgs {
     /// Drop this one for good
     #[arg(long, value_name = "ID", conflicts_with = "json")]
     pub drop: Option<String>,
+    /// List those that failed and are tried again instead; --retry tries one of them at once, --drop cancels it
+    #[arg(long, conflicts_with_all = ["retry", "drop", "retry_all", "drop_all", "app", "service", "handler"])]
+    pub waiting: bool,
     /// Try all again, or those that --app, --service and --handler choose; each once
     #[arg(long, conflicts_with_all = ["retry", "drop", "drop_all", "json", "limit", "after"])]
     pub retry_all: bool,

@@ -1,15 +1,16 @@
 //! `millrace invocations`, `millrace dead-letters` and `millrace schedules`, over the public HTTP API.
 
+use millrace_base::limits;
 use millrace_client::{
-    Client, DeadLetterPage, EntityKey, Failure as FailedWork, Invocation, InvocationFilter, InvocationPage,
-    JournalStep, Problem, ScheduleFilter, SchedulePage,
+    Client, ClientError, DeadLetterPage, EntityKey, Failure as FailedWork, Invocation, InvocationFilter,
+    InvocationPage, JournalStep, Problem, ScheduleFilter, SchedulePage,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::Failure;
 use crate::calls::{block_on, client};
-use crate::cli::{DeadLettersArgs, InvocationsArgs, InvocationsOrder, PageArgs, SchedulesArgs};
+use crate::cli::{DeadLettersArgs, InvocationsArgs, InvocationsOrder, InvocationsOrderArgs, PageArgs, SchedulesArgs};
 use crate::many_dead_letters::{self, Fate, end_all};
 use crate::table::{Table, printable, time};
 
@@ -46,8 +47,9 @@ pub(crate) fn invocations(args: &InvocationsArgs) -> Result<(), Failure> {
 fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
     let (InvocationsOrder::Resume(args) | InvocationsOrder::Cancel(args) | InvocationsOrder::Kill(args)) = order;
     let client = client(&args.node)?;
+    let ids = if args.ids.is_empty() { block_on(chosen(&client, args))? } else { args.ids.clone() };
     let mut failed = 0;
-    for id in &args.ids {
+    for id in &ids {
         let done = match order {
             InvocationsOrder::Resume(_) => block_on(client.resume(id)).map(|()| "goes on"),
             InvocationsOrder::Cancel(_) => block_on(client.cancel(id)).map(|()| "will be cancelled"),
@@ -63,7 +65,30 @@ fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
     }
     match failed {
         0 => Ok(()),
-        failed => Err(format!("{failed} of {} could not be done", args.ids.len()).into()),
+        failed => Err(format!("{failed} of {} could not be done", ids.len()).into()),
+    }
+}
+
+/// The workflows that the filter lets through and that have not ended. The set is fixed before the first one is touched.
+async fn chosen(client: &Client, args: &InvocationsOrderArgs) -> Result<Vec<String>, ClientError> {
+    let (mut ids, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let filter = InvocationFilter {
+            app: args.app.as_deref(),
+            service: args.service.as_deref(),
+            key: args.key.as_deref(),
+            handler: args.handler.as_deref(),
+            status: args.status.as_deref(),
+            after: after.as_deref(),
+            limit: Some(limits::MOST_PAGE_ITEMS),
+        };
+        let page = client.invocations(&filter).await?;
+        let has_ended = |found: &Invocation| matches!(found.status.as_str(), "succeeded" | "failed" | "cancelled");
+        ids.extend(page.invocations.into_iter().filter(|found| !has_ended(found)).map(|found| found.id));
+        after = page.next;
+        if after.is_none() {
+            return Ok(ids);
+        }
     }
 }
 
@@ -99,7 +124,10 @@ pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<(), Failure> {
     } else if args.drop_all {
         end_all(&client, &args.filter, Fate::Dropped)?;
     } else {
-        let page = block_on(many_dead_letters::page(&client, &args.filter, &args.page))?;
+        let page = match args.waiting {
+            true => block_on(client.failing_messages(args.page.after.as_deref(), args.page.limit))?,
+            false => block_on(many_dead_letters::page(&client, &args.filter, &args.page))?,
+        };
         show(&page, &args.page, render_dead_letters)?;
         say_more(page.next.as_deref());
     }
@@ -261,15 +289,19 @@ fn render_dead_letters(page: &DeadLetterPage) -> String {
     if page.dead_letters.is_empty() {
         return "no dead letters\n".to_owned();
     }
-    let mut table = Table::new(&["ID", "MESSAGE", "INPUT", "ATTEMPTS", "ERROR"]);
+    let is_waiting = page.dead_letters.iter().any(|dead_letter| dead_letter.next_try_ms.is_some());
+    let next_try: &[&str] = if is_waiting { &["NEXT TRY"] } else { &[] };
+    let mut table = Table::new(&[&["ID", "MESSAGE", "INPUT", "ATTEMPTS"], next_try, &["ERROR"]].concat());
     for dead_letter in &page.dead_letters {
-        table.row(&[
-            &dead_letter.id,
-            &target(&dead_letter.app, &dead_letter.service, &dead_letter.key, &dead_letter.handler),
-            &describe_value(dead_letter.input.as_ref(), dead_letter.input_bytes).unwrap_or_default(),
-            &dead_letter.attempts.to_string(),
-            &dead_letter.error.as_ref().map(describe_error).unwrap_or_default(),
-        ]);
+        let mut row = vec![
+            dead_letter.id.clone(),
+            target(&dead_letter.app, &dead_letter.service, &dead_letter.key, &dead_letter.handler),
+            describe_value(dead_letter.input.as_ref(), dead_letter.input_bytes).unwrap_or_default(),
+            dead_letter.attempts.to_string(),
+        ];
+        row.extend(dead_letter.next_try_ms.filter(|_| is_waiting).map(time));
+        row.push(dead_letter.error.as_ref().map(describe_error).unwrap_or_default());
+        table.row(&row.iter().map(String::as_str).collect::<Vec<_>>());
     }
     table.render()
 }

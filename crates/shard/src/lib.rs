@@ -37,6 +37,7 @@ mod checks;
 mod context;
 mod coordination;
 mod dead_letters;
+mod deployed;
 mod execution;
 mod failures;
 mod inbox;

@@ -14,6 +14,7 @@ use millrace_store::{Store, StoreError};
 
 use crate::bookkeeping::Bookkeeping;
 use crate::context::{Rows, stopped_for};
+use crate::deployed::Deployed;
 use crate::execution::{Execution, ExecutionContext, UnplacedRoute};
 use crate::failures::WORKFLOW_ENDS;
 use crate::options::ShardOptions;
@@ -30,6 +31,7 @@ pub struct Shard {
     books: Bookkeeping,
     workflows: Workflows,
     execution: Execution,
+    deployed: Deployed,
     /// Why the shard stopped, once it has.
     stopped: Option<Error>,
 }
@@ -44,7 +46,14 @@ impl Shard {
         let mut rows = Rows::new(options, store);
         let execution = Execution::recover(&mut rows)?;
         let books = Bookkeeping::recover(&mut rows)?;
-        Ok(Self { rows, books, workflows: Workflows::default(), execution, stopped: None })
+        Ok(Self {
+            rows,
+            books,
+            workflows: Workflows::default(),
+            execution,
+            deployed: Deployed::default(),
+            stopped: None,
+        })
     }
 
     /// Which shard this is.
@@ -315,11 +324,22 @@ impl Shard {
             self.books.run_schedules(world.catalog, &mut self.rows.context(world));
             let (workflows, mut context) = self.for_workflows(world);
             workflows.take_up_stranded(&mut context);
+            self.go_on_deployed(world);
             self.books.collect_results(&mut self.rows.context(world));
         }
         self.books.outbox.forget_acknowledged(&mut self.rows.context(world));
         self.books.outbox.deliver(&mut self.rows.context(world));
         self.settle(world);
+    }
+
+    /// What was given up goes on in apps that want it, as other versions of these are deployed.
+    fn go_on_deployed(&mut self, world: &mut World<'_>) {
+        let deployed = self.deployed.resumed(world.catalog);
+        if !deployed.is_empty() {
+            let (workflows, mut context) = self.for_workflows(world);
+            workflows.resume_deployed(&deployed, &mut context);
+            self.books.retry_deployed(&deployed, &mut self.rows, world);
+        }
     }
 
     /// Goes on with what had to let others have a turn.
@@ -378,14 +398,27 @@ impl Shard {
         }
     }
 
-    /// A dead letter, to find out whose it is.
-    pub fn read_dead_letter(&mut self, to: ReplyTo<Box<DeadLetterRecord>>, field: &[u8], world: &mut World<'_>) {
+    /// Messages that failed and wait for their next attempt, after `after`, as the dead letters that they may become.
+    pub fn list_failing_messages(
+        &mut self,
+        to: ReplyTo<Listed<DeadLetter>>,
+        after: Option<&[u8]>,
+        limit: usize,
+        world: &mut World<'_>,
+    ) {
         if !self.refuses(to.token(), world) {
-            self.books.dead_letters.answer(to, field, &mut self.rows.context(world));
+            self.books.answer_failing(to, after, limit, &mut self.rows.context(world));
         }
     }
 
-    /// Drops a dead letter, or has it tried again from its first attempt.
+    /// A dead letter, or a message that may become one, to find out whose it is.
+    pub fn read_dead_letter(&mut self, to: ReplyTo<Box<DeadLetterRecord>>, field: &[u8], world: &mut World<'_>) {
+        if !self.refuses(to.token(), world) {
+            self.books.answer_dead_letter(to, field, &mut self.rows.context(world));
+        }
+    }
+
+    /// Drops a dead letter or a message that failed and waits, or has it tried again from its first attempt.
     pub fn end_dead_letter(&mut self, to: ReplyTo<()>, field: &[u8], is_retried: bool, world: &mut World<'_>) {
         if !self.refuses(to.token(), world) {
             let ended = self.books.end_dead_letter(field, is_retried, &mut self.rows, world);

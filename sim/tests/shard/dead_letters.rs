@@ -42,6 +42,64 @@ fn needs_enough() -> Script {
     s().get("n").call(read("counter", "gate", s().get("n").when(Json::Null, s().fail("closed")))).add("n", 1)
 }
 
+/// Messages that failed and wait, each with how often it was tried.
+fn waiting(rig: &mut Rig) -> Vec<(Box<[u8]>, u32)> {
+    let token = Token(1 << 59 | rig.replies.len() as u64);
+    rig.core.with(ShardId(0), |shard, world| shard.list_failing_messages(ReplyTo::of(token), None, 100, world));
+    rig.make_durable();
+    match rig.reply(token) {
+        Some(Ok(Reply::DeadLetters(dead_letters, false))) => {
+            dead_letters.iter().map(|(field, dead_letter)| (field.clone(), dead_letter.message.attempts)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_message_is_seen_from_its_first_failure_on_and_cancelled_or_tried_at_once() {
+    for is_crashed in [false, true] {
+        let mut rig = Rig::new(1);
+        rig.options.retention_ms = 24 * 3_600_000;
+        rig.crash();
+        let sent = ["a", "b", "c"].map(|key| rig.send(("note", key, "run"), needs_enough(), 0, None));
+        rig.run("note", "x", s().send(run("note", "d", needs_enough()), 0));
+        rig.make_durable();
+        let [cancelled, retried, kept] = sent.map(|token| rig.sent(token));
+        assert_eq!(waiting(&mut rig).iter().map(|(_, attempts)| *attempts).collect::<Vec<_>>(), [1; 4]);
+        rig.tick(60_000);
+        if is_crashed {
+            rig.make_durable();
+            rig.crash();
+        }
+        let seen = rig.failures(kept).remove(0);
+        assert_eq!((seen.kind, seen.attempts, seen.error.code), (Some(StepKind::Send), 2, ErrorCode::FunctionFailed));
+        assert_eq!(seen.name, "note/c/run");
+        let token = rig.cancel(cancelled);
+        rig.make_durable();
+        assert_eq!(rig.reply(token), Some(&Ok(Reply::Done)));
+        assert!(
+            matches!(rig.invocation_result(cancelled), ResultState::Error(error) if error.code == ErrorCode::Cancelled)
+        );
+        // The last one has no id that its sender knows, but is in the list.
+        let listed = waiting(&mut rig);
+        assert_eq!(listed.len(), 3);
+        let token = end(&mut rig, &listed[2].0, false);
+        assert_eq!(rig.reply(token), Some(&Ok(Reply::Done)));
+        rig.run("counter", "gate", s().set("n", 1));
+        let token = end(&mut rig, &retried.sequence.encode(), true);
+        assert_eq!(rig.reply(token), Some(&Ok(Reply::Done)));
+        rig.make_durable();
+        assert_eq!(rig.field("note", "b", "n"), json!(1), "at once");
+        assert_eq!(rig.field("note", "c", "n"), Json::Null, "its time has not come");
+        rig.tick(60_000);
+        rig.make_durable();
+        let noted = ["a", "b", "c", "d"].map(|key| rig.field("note", key, "n"));
+        assert_eq!(noted, [Json::Null, json!(1), json!(1), Json::Null]);
+        assert_eq!((waiting(&mut rig).len(), rig.bookkeeping_rows("failing"), rig.dead_letters(0)), (0, 0, 0));
+        rig.assert_no_leftovers();
+    }
+}
+
 #[test]
 fn dead_letters_are_listed_tried_again_and_dropped() {
     let mut rig = Rig::new(1);

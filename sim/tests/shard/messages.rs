@@ -12,7 +12,9 @@ fn invocation_result(rig: &mut Rig, id: millrace_shard::InvocationId) -> ResultS
     let token = rig.invocation(id);
     rig.make_durable();
     match rig.reply(token) {
-        Some(Ok(Reply::Invocation(invocation_result, _))) => invocation_result.result.clone(),
+        Some(Ok(Reply::Invocation(invocation_result, _) | Reply::FailingInvocation(invocation_result, ..))) => {
+            invocation_result.result.clone()
+        }
         other => panic!("{other:?}"),
     }
 }

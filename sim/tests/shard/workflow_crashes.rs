@@ -208,6 +208,26 @@ fn a_saga_that_is_compensated() {
     every_crash_ends_as_undisturbed(&Scene { script, fields, signals: Vec::new() });
 }
 
+/// What failed and was tried again leaves nothing behind, whenever the power goes.
+#[test]
+fn a_saga_whose_calls_and_steps_fail_at_first() {
+    let second_time = |shard: u16, mark: &str| {
+        let again = s().add("n", 1);
+        run("counter", &key(shard), s().unless_again(mark, again).add("n", 9).fail("not yet"))
+    };
+    let script = s()
+        .compensate(run("counter", &key(0), s().add("undone", 1)))
+        .call(add(0))
+        .call(second_time(1, "there"))
+        .send(run("counter", &key(2), s().add("sent", 1)), 0)
+        .flaky_step("pick", "at first")
+        .call(second_time(0, "here"))
+        .call(add(2));
+    let mut fields = counters();
+    fields.extend([("counter", key(2), "sent"), ("counter", key(0), "undone")]);
+    every_crash_ends_as_undisturbed(&Scene { script, fields, signals: Vec::new() });
+}
+
 #[test]
 fn a_workflow_that_starts_and_signals_another_one() {
     let child = s().wait("go", None).call(add(1)).wait("go", None).call(add(2));

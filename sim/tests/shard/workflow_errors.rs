@@ -285,6 +285,49 @@ fn an_error_that_the_journal_gave_is_the_workflows() {
 }
 
 #[test]
+fn a_call_and_a_step_are_tried_as_their_author_says() {
+    for failing in [s().retry(Some(3), 500).call(gated("c")), s().retry(Some(3), 500).fail_step("no")] {
+        let mut rig = patient(1);
+        let id = rig.flow("w", failing);
+        for seen in 1..=3 {
+            assert_eq!(attempts(&mut rig, id), [(seen, seen < 3)]);
+            rig.tick(499);
+            rig.make_durable();
+            assert_eq!(attempts(&mut rig, id), [(seen, seen < 3)], "not before its time");
+            rig.tick(1);
+            rig.make_durable();
+        }
+    }
+    let mut rig = patient(1);
+    let id = rig.flow("w", s().retry(None, 1_000).call(gated("c")));
+    wait(&mut rig, 50);
+    assert_eq!(attempts(&mut rig, id), [(51, true)], "without end");
+    open_gate(&mut rig);
+    wait(&mut rig, 1);
+    assert_eq!(count(&mut rig, "c", "n"), 1);
+    let told = rig.run("note", "x", s().retry(None, 1).call(add("c")));
+    assert_eq!(rig.error(told), ErrorCode::FunctionFailed, "the errors of a transaction reach its caller");
+}
+
+#[test]
+fn what_was_given_up_goes_on_after_a_deployment_if_its_app_wants_that() {
+    for wants in [false, true] {
+        let mut rig = patient(1);
+        let id = rig.flow("w", s().call(gated("c")));
+        rig.send(("counter", "m", "run"), s().fail("no"), 0, None);
+        rig.make_durable();
+        wait(&mut rig, 20);
+        assert_eq!((attempts(&mut rig, id), rig.dead_letters(0)), (vec![(limits::RETRY_ATTEMPTS, false)], 1));
+        open_gate(&mut rig);
+        rig.deploy_with(|app| app.retry.resume_on_deploy = wants);
+        rig.tick(1_000);
+        rig.run_to_rest();
+        assert_eq!((count(&mut rig, "c", "n"), rig.dead_letters(0)), if wants { (1, 0) } else { (0, 1) });
+        assert_eq!(rig.bookkeeping_rows("failing"), usize::from(wants), "its attempts begin anew");
+    }
+}
+
+#[test]
 fn attempts_are_listed_and_listed_ones_that_wait_are_told_apart() {
     let mut rig = patient(1);
     let id = rig.flow("w", s().call(gated("c")));

@@ -56,6 +56,27 @@ export default service({
     tries.toFixed(1000);
   }),
 
+  chosen: workflow((ctx) =>
+    ctx.call("work", ctx.key, "mistaken", "x", { retry: { attempts: 3, firstMs: 1, longestMs: 1 } })),
+
+  endless: workflow((ctx) => ctx.step("40th time lucky", () => {
+    tries += 1;
+    if (tries < 40) throw new TypeError(`try ${tries}`);
+    return tries;
+  }, { retry: { attempts: Infinity, firstMs: 1, longestMs: 2 } })),
+
+  wrong: workflow(async (ctx) => {
+    const told = [];
+    for (const retry of [{ attempts: 0 }, { attempts: "many" }, { firstMs: 0 }, { first: 1 }, 3]) {
+      try {
+        await ctx.step("x", () => 1, { retry } as any);
+      } catch (error: any) {
+        told.push(error.name);
+      }
+    }
+    return told;
+  }),
+
   declined: workflow(async (ctx) => {
     try {
       await ctx.step("pay", () => { throw new Declined("no cover", { left: 3 }); });
@@ -176,4 +197,85 @@ fn after_the_last_attempt_it_waits_for_somebody() {
     assert_eq!(notes(&server, "c"), json!(["before", "undone"]));
     assert_eq!(notes(&server, "k"), json!(["before"]));
     wait_until("none is left", || server.metric("millrace_workflows") == 0.0);
+}
+
+const RETRY: &str = r#"
+[retry]
+attempts = 2
+first_ms = 1
+longest_ms = 5
+resume_on_deploy = true
+
+[retry.handlers."work/mistaken"]
+attempts = 4
+"#;
+
+#[test]
+fn how_often_is_up_to_the_app_the_handler_the_call_and_the_step() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    let deploy = |is_mended: bool| app(is_mended).and("millrace.toml", RETRY).deploy(&server, "steps").status;
+    assert_eq!(deploy(false), 201);
+    let start = |key: &str, handler: &str| server.send(&format!("steps/{key}/{handler}"), "");
+    let endless = server.ended(&start("e", "endless"));
+    assert_eq!(endless["output"], 40, "{endless}");
+    let wrong = server.ended(&start("w", "wrong"));
+    assert_eq!(wrong["output"], json!(["TypeError", "TypeError", "TypeError", "TypeError", "TypeError"]), "{wrong}");
+    let mut ids = Vec::new();
+    for (handler, attempts) in [("own", 2), ("calls", 4), ("chosen", 3)] {
+        let id = start(handler, handler);
+        let mut seen = Value::Null;
+        wait_until("it is paused", || {
+            seen = server.get(&format!("/invocations/{id}"));
+            seen["status"] == "paused"
+        });
+        assert_eq!(seen["failures"][0]["attempts"], attempts, "{seen}");
+        ids.push(id);
+    }
+    let letter = server.send("work/m/mistaken", "1");
+    wait_until("the message is a dead letter", || server.dead_letters().len() == 1);
+    // Those that can go on do so by themselves.
+    assert_eq!(deploy(true), 200);
+    for id in &ids[1..] {
+        assert_eq!(server.ended(id)["output"], 17);
+    }
+    wait_until("the message took effect", || server.dead_letters().is_empty());
+    assert_eq!(server.ended(&letter)["output"], 17);
+    // What still fails is given up, all at once.
+    wait_until("it is paused again", || server.get(&format!("/invocations/{}", ids[0]))["status"] == "paused");
+    let done = millrace(&["invocations", "kill", "--service", "steps", "--status", "paused", "--url", &server.url()]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert_eq!(server.ended(&ids[0])["status"], "cancelled");
+}
+
+#[test]
+fn a_message_is_in_sight_from_its_first_failure_on_and_is_given_up_while_it_waits() {
+    let server = start_with(ServerOptions::examples(&[]));
+    let id = server.send("work/k/mistaken", "1");
+    let seen = failed(&server, &id, 2);
+    let failure = &seen["failures"][0];
+    assert_eq!((&seen["status"], &failure["kind"]), (&json!("pending"), &json!("send")), "{seen}");
+    assert_eq!(failure["name"], "work/k/mistaken", "{seen}");
+    assert!(failure["next_try_ms"].as_u64() > failure["failed_ms"].as_u64(), "{seen}");
+    let waiting = server.get("/dead-letters?waiting=true");
+    let one = &waiting["dead_letters"][0];
+    assert_eq!((&one["handler"], &one["error"]["code"]), (&json!("mistaken"), &json!("function-failed")), "{waiting}");
+    assert!(one["next_try_ms"].as_u64().is_some(), "{waiting}");
+    let url = server.url();
+    let listed = millrace(&["dead-letters", "--waiting", "--url", &url]);
+    assert!(listed.out.contains("NEXT TRY") && listed.out.contains("work/k/mistaken"), "{}{}", listed.out, listed.err);
+    let other = server.send("work/other/mistaken", "1");
+    failed(&server, &other, 2);
+    let cancel = |id: &str| server.request("POST", &format!("/invocations/{id}/cancel"), &[], b"").status;
+    wait_until("it is given up between two attempts", || cancel(&id) == 202);
+    assert_eq!(server.ended(&id)["error"]["code"], "cancelled");
+    let waiting = server.get("/dead-letters?waiting=true");
+    let left = waiting["dead_letters"].as_array().expect("a list");
+    assert_eq!(left.len(), 1, "{waiting}");
+    let left = left[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(app(true).deploy(&server, "steps").status, 200);
+    let retried = millrace(&["dead-letters", "--retry", &left, "--url", &url]);
+    assert_eq!(retried.code, Some(0), "{}", retried.err);
+    assert_eq!(server.ended(&other)["output"], 17);
+    assert_eq!((notes(&server, "k"), notes(&server, "other")), (json!([]), json!([1])));
+    assert_problem(&server.request("GET", "/dead-letters?waiting=perhaps", &[], b""), 400, "bad-request");
 }

@@ -5,8 +5,8 @@ use millrace_shard::AskedSchedule;
 
 use super::wire::{Item, wire_enum, wire_struct};
 use crate::question::{
-    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListSchedules, ListWorkflows, Question,
-    ReadDeadLetter, ReadInvocation, ReadState, Signal,
+    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
+    Question, ReadDeadLetter, ReadInvocation, ReadState, Signal,
 };
 
 wire_enum!(Question {
@@ -21,6 +21,7 @@ wire_enum!(Question {
     9 => HasEntities(question),
     10 => ListSchedules(question),
     11 => Intervene(question),
+    12 => ListFailingMessages(question),
 });
 wire_struct!(ReadInvocation { sequence, has_journal });
 wire_struct!(Cancel { sequence });
@@ -33,6 +34,7 @@ wire_enum!(Intervention {
 wire_struct!(Signal { sequence, name, payload, idempotency_key });
 wire_struct!(ListWorkflows { after, limit, is_live_only });
 wire_struct!(ListDeadLetters { after, limit });
+wire_struct!(ListFailingMessages { after, limit });
 wire_struct!(ReadDeadLetter { field });
 wire_struct!(EndDeadLetter { field, is_retried });
 wire_struct!(ReadState { entity, fields });

@@ -54,7 +54,7 @@ impl Invocations for Nothing {
         nothing()
     }
 
-    async fn dead_letters(&self, _: &Principal, _: Option<&str>, _: usize) -> Result<Page<DeadLetter>, Error> {
+    async fn dead_letters(&self, _: &Principal, _: bool, _: Option<&str>, _: usize) -> Result<Page<DeadLetter>, Error> {
         nothing()
     }
 

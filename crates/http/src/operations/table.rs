@@ -193,7 +193,15 @@ const DEAD_LETTERS: Operation = Operation {
     kind: Kind::DeadLetters,
     path: &[literal("dead-letters")],
     summary: "List messages that failed too often, page by page",
-    query: &[AFTER, LIMIT],
+    query: &[
+        QueryParameter {
+            name: "waiting",
+            description: "With true those that failed and are tried again instead.",
+            schema: r#"{"type":"boolean","default":false}"#,
+        },
+        AFTER,
+        LIMIT,
+    ],
     answers: &[Answer {
         status: 200,
         description: "Those of the services that the caller may call.",
@@ -307,7 +315,7 @@ const GENERAL: &[Operation] = &[
     Operation {
         kind: Kind::RetryDeadLetter,
         path: &[literal("dead-letters"), ID, literal("retry")],
-        summary: "Try a dead letter again, from its first attempt",
+        summary: "Try a dead letter again, from its first attempt; one that waits, at once",
         answers: &[Answer { status: 202, description: "It is on its way again, durably.", body: None }],
         ..CANCEL
     },
@@ -315,7 +323,7 @@ const GENERAL: &[Operation] = &[
         kind: Kind::DropDeadLetter,
         method: "DELETE",
         path: &[literal("dead-letters"), ID],
-        summary: "Drop a dead letter",
+        summary: "Drop a dead letter, or cancel a message that failed and waits",
         answers: &[Answer { status: 204, description: "Dropped.", body: None }],
         ..CANCEL
     },

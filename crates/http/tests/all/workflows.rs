@@ -169,6 +169,18 @@ fn what_failed_of_a_workflow_is_shown() {
 }
 
 #[test]
+fn messages_that_are_tried_again_are_a_list_of_their_own() {
+    let server = Server::start(patient());
+    let waiting = server.ask("GET /dead-letters?waiting=true", b"").json();
+    assert_eq!(waiting["dead_letters"][0]["next_try_ms"], 1_700_000_000_009_u64, "{waiting}");
+    for query in ["", "?waiting=false"] {
+        let dead = server.ask(&format!("GET /dead-letters{query}"), b"").json();
+        assert_eq!(dead["dead_letters"][0]["next_try_ms"], Value::Null, "{dead}");
+    }
+    assert_eq!(server.ask("GET /dead-letters?waiting=perhaps", b"").status, 400);
+}
+
+#[test]
 fn a_workflow_is_cancelled_and_signalled() {
     let server = Server::start(patient());
     let mut client = server.connect();

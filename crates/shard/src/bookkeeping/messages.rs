@@ -6,8 +6,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, UnixMillis};
-use millrace_format::{MessageRecord, ResultState, WorkflowRecord, Write};
-use millrace_func::RetryPolicy;
+use millrace_format::{FailureRecord, MessageRecord, ResultState, StepKind, WorkflowRecord, Write};
 
 use super::{Bookkeeping, invocation_of, not_begun, record_of};
 use crate::context::{Context, Rows, read_only};
@@ -30,6 +29,20 @@ fn failure_of(message: &MessageRecord, error: Error, world: &World<'_>) -> Error
     match world.catalog.current(&message.app) {
         Some(program) => world.engine.failure_of(program, &message.service, &message.handler, error),
         None => error,
+    }
+}
+
+/// What is noted of a message that failed and is tried again.
+fn failure_of_message(message: &MessageRecord, error: &Error, now: UnixMillis) -> FailureRecord {
+    let MessageRecord { service, key, handler, attempts, due, .. } = message;
+    FailureRecord {
+        kind: Some(StepKind::Send),
+        operation: 0,
+        attempts: *attempts,
+        failed: now,
+        next_try: Some(*due),
+        name: format!("{service}/{}/{handler}", String::from_utf8_lossy(key)),
+        error: Error { detail: None, ..error.clone() },
     }
 }
 
@@ -77,10 +90,17 @@ impl Bookkeeping {
     }
 
     /// A message's effects are being committed: its row goes in the same entry.
-    pub(crate) fn message_done(&mut self, field: &[u8], id: Sequence, writes: &mut Vec<Write>) {
+    pub(crate) fn message_done(&mut self, field: &[u8], message: &MessageRecord, writes: &mut Vec<Write>) {
+        let id = invocation_of(field, message);
         self.inbox.ended(field, true);
+        writes.extend(self.failure_deletion(field, message.attempts));
         writes.extend(self.starts.end(id, field));
         writes.push(self.inbox.deletion(field));
+    }
+
+    /// The write after which nothing is known of how a message failed. It was tried so often.
+    fn failure_deletion(&self, field: &[u8], attempts: u32) -> Option<Write> {
+        sequence_of(field).filter(|_| attempts > 0).map(|place| self.failed.message_deletion(place))
     }
 
     /// Keeps what became of a message, if somebody may ask for it.
@@ -119,7 +139,8 @@ impl Bookkeeping {
         let sequence = sequence_of(field).unwrap_or_default();
         let id = invocation_of(field, &message);
         let invocation = InvocationId { shard: rows.shard(), sequence: id };
-        let pause_ms = RetryPolicy::default().next_pause_ms(message.attempts);
+        let policy = world.catalog.retry_policy(&message.app, &message.service, &message.handler);
+        let pause_ms = policy.next_pause_ms(message.attempts);
         let pause_ms = pause_ms.filter(|_| !is_dropped && !is_hopeless(&message, id, &error));
         // An abort is the receiver's answer; but who had a dead letter tried again still needs it.
         let is_answer = error.code == ErrorCode::Aborted && !message.was_set_aside;
@@ -133,12 +154,14 @@ impl Bookkeeping {
         }
         if let Some(pause_ms) = pause_ms {
             message.due = context.now.plus(pause_ms);
+            writes.push(self.failed.message_write(sequence, &failure_of_message(&message, &error, context.now)));
             let field = inbox_field(message.due, sequence);
             writes.push(self.inbox.write(&field, &message));
             if is_start {
                 writes.push(self.starts.write(id, &field));
             }
         } else {
+            writes.extend(self.failure_deletion(field, message.attempts - 1));
             if is_start {
                 writes.extend(self.starts.end(id, field));
                 self.give_up_start(id, message.clone(), error.clone(), &mut writes, &mut context);
@@ -195,14 +218,14 @@ impl Bookkeeping {
             return Err(not_begun());
         }
         let mut writes = Vec::new();
-        self.message_done(&field, id, &mut writes);
+        self.message_done(&field, &message, &mut writes);
         let error = Error::new(ErrorCode::Cancelled, "the workflow was cancelled before it began");
         self.give_up_start(id, message, error, &mut writes, context);
         Ok(context.append(writes))
     }
 
     /// A workflow that never began is listed among those that have ended. Signals for it go.
-    fn give_up_start(
+    pub(super) fn give_up_start(
         &mut self,
         id: Sequence,
         message: MessageRecord,

@@ -2,8 +2,9 @@
 //! in one entry.
 //!
 //! This is a table of parts, as the shard is: each part keeps its state to itself. `messages.rs`
-//! follows a message from its arrival to its end.
+//! follows a message from its arrival to its end, `failing.rs` has those that failed and wait.
 
+mod failing;
 mod messages;
 mod requests;
 

@@ -1,6 +1,8 @@
 //! What requests put into the inbox: sends, and dead letters that are tried again.
 
-use millrace_base::{EntityKey, Error, Lsn, Name};
+use std::collections::BTreeSet;
+
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, limits};
 use millrace_format::{MessageRecord, ResultState, Write};
 use millrace_func::HandlerKind;
 
@@ -10,6 +12,9 @@ use crate::inbox::inbox_field;
 use crate::outgoing::shard_of_record;
 use crate::request::{InvocationId, Invoke, Reply, Sequence};
 use crate::world::World;
+
+/// Dead letters that are in memory at once while many are tried again.
+const PAGE: usize = 100;
 
 /// What a request sends to.
 pub(crate) struct SendTarget<'a> {
@@ -71,7 +76,7 @@ impl Bookkeeping {
         context.reply(invoke.info.token, Ok(reply), lsn);
     }
 
-    /// Drops a dead letter, or has it tried again from its first attempt.
+    /// Drops a dead letter or a message that failed and waits, or has it tried again from its first attempt.
     ///
     /// # Errors
     /// `unknown-invocation` when there is none at `field`; `read-only`.
@@ -82,7 +87,13 @@ impl Bookkeeping {
         rows: &mut Rows,
         world: &mut World<'_>,
     ) -> Result<Lsn, Error> {
-        let dead_letter = self.dead_letters.get(field, rows)?;
+        let dead_letter = match self.dead_letters.get(field, rows) {
+            Err(error) if error.code == ErrorCode::UnknownInvocation => {
+                let place = Sequence::decode(field).ok_or_else(|| error.clone())?;
+                return self.end_failing(place, is_retried, &mut rows.context(world))?.ok_or(error);
+            }
+            found => found?,
+        };
         if world.is_read_only {
             return Err(read_only());
         }
@@ -109,6 +120,27 @@ impl Bookkeeping {
             }
         }
         Ok(rows.context(world).append(writes))
+    }
+
+    /// Dead letters of apps that want it are tried again, as other versions of these are deployed.
+    pub(crate) fn retry_deployed(&mut self, deployed: &BTreeSet<Name>, rows: &mut Rows, world: &mut World<'_>) {
+        let mut after: Option<Box<[u8]>> = None;
+        for _ in 0..limits::RESUMED_ON_DEPLOY / PAGE {
+            let Ok(page) = self.dead_letters.page(after.as_deref(), PAGE, rows) else {
+                return; // They wait for the next deployment, or for somebody.
+            };
+            after = page.items.last().map(|(field, _)| field.clone());
+            for (field, dead_letter) in page.items {
+                if deployed.iter().any(|app| app.as_str() == dead_letter.message.app)
+                    && let Err(error) = self.end_dead_letter(&field, true, rows, world)
+                {
+                    tracing::warn!(%error, "a dead letter does not go on after a deployment");
+                }
+            }
+            if !page.has_more {
+                return;
+            }
+        }
     }
 
     /// A dead letter goes back to the inbox. If it starts a workflow, that is to begin as before.

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use millrace_base::{EntityKey, Error, ErrorCode, Value, ValueKind, limits};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value, ValueKind, limits};
 use millrace_format::{DeadLetterRecord, Write};
 use millrace_store::StoreError;
 
@@ -62,11 +62,9 @@ impl DeadLetters {
         DeadLetterRecord::decode(found.ok_or_else(unknown)?.content()).map_err(|error| decode_failed(&error))
     }
 
-    /// Answers a dead letter, to find out whose it is.
-    pub(crate) fn answer(&self, to: ReplyTo<Box<DeadLetterRecord>>, field: &[u8], context: &mut Context<'_>) {
-        let dead_letter = self.get(field, context.rows).map(Box::new);
-        let depends_on = context.rows.entity_lsn(&self.entity);
-        context.answer(to, dead_letter, depends_on);
+    /// The newest entry that wrote a dead letter.
+    pub(crate) fn lsn(&self, rows: &Rows) -> Lsn {
+        rows.entity_lsn(&self.entity)
     }
 
     /// Answers a page of dead letters after `after`.
@@ -87,7 +85,12 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When the rows cannot be read.
-    fn page(&self, after: Option<&[u8]>, limit: usize, rows: &mut Rows) -> Result<Listed<DeadLetter>, Error> {
+    pub(crate) fn page(
+        &self,
+        after: Option<&[u8]>,
+        limit: usize,
+        rows: &mut Rows,
+    ) -> Result<Listed<DeadLetter>, Error> {
         let mut after: Option<Box<[u8]>> = after.map(Into::into);
         loop {
             let from = after.as_deref();

@@ -9,7 +9,6 @@ use super::answers::{is_answered_meanwhile, result_key};
 use super::origin::Origin;
 use super::transaction::{Touched, Transaction};
 use super::{Execution, ExecutionContext, Role};
-use crate::bookkeeping::invocation_of;
 use crate::context::read_only;
 use crate::outgoing::Outgoing;
 use crate::request::Reply;
@@ -97,7 +96,7 @@ impl Execution {
         add_result(&transaction, || kept_result(&output), &mut writes, context);
         if let (Origin::Message { field, .. }, Some(message)) = (&transaction.origin, message) {
             context.books.add_message_result(field, &message, kept_result(&output), &mut writes, context.world.now);
-            context.books.message_done(field, invocation_of(field, &message), &mut writes);
+            context.books.message_done(field, &message, &mut writes);
         }
         let row = committed_call(&transaction).and_then(|call| {
             let output = if let Output::Value(json) = &output { json.clone() } else { Bytes::new() };

@@ -4,12 +4,14 @@
 //! after a restart, and comes by the same place. A failure is a row until what it is about has ended, so attempts
 //! are counted over restarts. After the last attempt the workflow is *paused* there: it waits for somebody.
 
+use std::collections::BTreeSet;
+
 use millrace_api::Intervention;
-use millrace_base::{Error, ErrorCode, Lsn, UnixMillis};
+use millrace_base::{Error, ErrorCode, Lsn, Name, UnixMillis, limits};
 use millrace_format::{FailureRecord, MessageRecord, ResultState, StepKind, WorkflowRecord, Write};
 use millrace_func::RetryPolicy;
 
-use super::workflow::{Work, Workflow, step_of};
+use super::workflow::{Open, Work, Workflow, step_of};
 use super::{AGAIN, RETRY_MS, Standing, WorkflowContext, Workflows, unknown_workflow};
 use crate::bookkeeping::not_begun;
 use crate::context::read_only;
@@ -27,6 +29,27 @@ struct Failed {
     /// `None` is the workflow's own code.
     kind: Option<StepKind>,
     name: String,
+    policy: RetryPolicy,
+}
+
+/// How a workflow's own code is tried again.
+fn own_policy(workflow: &Workflow, context: &WorkflowContext<'_, '_>) -> RetryPolicy {
+    let WorkflowRecord { app, service, handler, .. } = &workflow.record;
+    context.world.catalog.retry_policy(app, service, handler)
+}
+
+/// How something that a workflow has asked for is tried again.
+fn policy_of(open: &Open, workflow: &Workflow, context: &WorkflowContext<'_, '_>) -> RetryPolicy {
+    let policy = match &open.work {
+        Work::Call(call) => match context.world.catalog.names(call.handler) {
+            Some((app, service, handler)) => {
+                context.world.catalog.retry_policy(app.as_str(), service.as_str(), handler.as_str())
+            }
+            None => RetryPolicy::default(),
+        },
+        _ => own_policy(workflow, context),
+    };
+    open.retry.map_or(policy, |options| options.over(policy))
 }
 
 fn is_of_code(failure: &FailureRecord) -> bool {
@@ -104,13 +127,13 @@ fn note_failure(
     error: Error,
     context: &mut WorkflowContext<'_, '_>,
 ) -> Option<UnixMillis> {
-    let Failed { operation, kind, name } = failed;
+    let Failed { operation, kind, name, policy } = failed;
     let now = context.world.now;
     if context.world.is_read_only {
         return Some(now.plus(RETRY_MS)); // It counts once it can be noted.
     }
     let attempts = workflow.failures.get(&operation).map_or(0, |failure| failure.attempts).saturating_add(1);
-    let next_try = RetryPolicy::default().next_pause_ms(attempts).map(|pause_ms| now.plus(pause_ms));
+    let next_try = policy.next_pause_ms(attempts).map(|pause_ms| now.plus(pause_ms));
     let error = Error { detail: None, ..error };
     let failure = FailureRecord { kind, operation, attempts, failed: now, next_try, name, error };
     // A compensation that failed for good becomes a dead letter instead.
@@ -145,7 +168,8 @@ impl Workflows {
             workflow.rows.drain(..before);
             return true;
         }
-        let failed = Failed { operation: CODE, kind: None, name: String::new() };
+        let policy = own_policy(workflow, context);
+        let failed = Failed { operation: CODE, kind: None, name: String::new(), policy };
         self.begin_again(workflow, failed, error.clone(), context);
         true
     }
@@ -157,8 +181,11 @@ impl Workflows {
         (operation, error): (u32, Error),
         context: &mut WorkflowContext<'_, '_>,
     ) {
-        let name = workflow.open.get(&operation).map(|open| open.name.clone()).unwrap_or_default();
-        self.begin_again(workflow, Failed { operation, kind: Some(StepKind::Step), name }, error, context);
+        let Some(open) = workflow.open.get(&operation) else {
+            return; // Nobody waits for it any more.
+        };
+        let (kind, name, policy) = (Some(StepKind::Step), open.name.clone(), policy_of(open, workflow, context));
+        self.begin_again(workflow, Failed { operation, kind, name, policy }, error, context);
     }
 
     fn begin_again(
@@ -204,6 +231,7 @@ impl Workflows {
         // A shard that has stopped may have made it.
         open.is_under_way = error.code == ErrorCode::ShardStopped;
         let (attempts, kind, name) = (open.attempts, open.kind, open.name.clone());
+        let policy = workflow.open.get(&operation).map(|open| policy_of(open, &workflow, context)).unwrap_or_default();
         let is_compensation = kind == StepKind::Compensation;
         let fate = match fate_of_call(error.code) {
             // Whoever refused the compensation, its handler did not: what it undoes is still to be undone.
@@ -213,7 +241,7 @@ impl Workflows {
         let retry_at = match fate {
             Fate::Passing => Some(context.world.now.plus(retry_wait_ms(attempts))),
             Fate::Retried => {
-                let failed = Failed { operation, kind: Some(kind), name };
+                let failed = Failed { operation, kind: Some(kind), name, policy };
                 note_failure(&mut workflow, failed, error.clone(), context)
             }
             Fate::Terminal => None,
@@ -327,6 +355,20 @@ impl Workflows {
         }
         self.runnable.push_back(id);
         lsn
+    }
+
+    /// Paused workflows of apps that want it go on, as other versions of these are deployed.
+    pub(crate) fn resume_deployed(&mut self, deployed: &BTreeSet<Name>, context: &mut WorkflowContext<'_, '_>) {
+        let is_paused = |workflow: &Workflow| workflow.failures.values().any(|failure| failure.next_try.is_none());
+        let is_meant = |(_, workflow): &(&Sequence, &Workflow)| {
+            is_paused(workflow) && deployed.iter().any(|app| app.as_str() == workflow.record.app)
+        };
+        let found = self.live.iter().filter(is_meant).map(|(id, _)| *id).take(limits::RESUMED_ON_DEPLOY);
+        for id in found.collect::<Vec<_>>() {
+            if let Err(error) = self.resume(id, context) {
+                tracing::warn!(invocation = %context.invocation(id), %error, "a workflow does not go on after a deployment");
+            }
+        }
     }
 
     /// A workflow ends here and now, and nothing is undone.

@@ -5,7 +5,7 @@ use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits, sh
 use millrace_format::StepKind;
 use millrace_func::{
     AttemptToken, BuiltInCall, FetchRequest, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId,
-    ScanRequest, StepStart, WorkerTurn,
+    RetryOptions, ScanRequest, StepStart, WorkerTurn,
 };
 
 use super::exchanges::{EXCHANGE, Exchange};
@@ -94,7 +94,11 @@ impl Host for WorkflowHost<'_, '_> {
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
-        check_callee(&call, &self.workflow.limits, self.world)?;
+        let checked = check_callee(&call, &self.workflow.limits, self.world);
+        if checked.is_err() {
+            self.workflow.next_retry = None; // It was for this call.
+        }
+        checked?;
         let name = target_name(call.handler, &call.key, self.world);
         self.ask(StepKind::Call, name, Work::Call(call))
     }
@@ -146,6 +150,11 @@ impl Host for WorkflowHost<'_, '_> {
     fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error> {
         let until = timeout_ms.map(|timeout_ms| self.workflow.time().plus(timeout_ms));
         self.ask(StepKind::Wait, name.to_owned(), Work::Wait(until))
+    }
+
+    fn retry_next(&mut self, options: RetryOptions) -> Result<(), Error> {
+        self.workflow.next_retry = Some(options);
+        Ok(())
     }
 
     fn begin_step(&mut self, name: &str) -> Result<StepStart, Error> {

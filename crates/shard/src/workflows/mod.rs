@@ -162,6 +162,8 @@ impl Workflows {
         let version = context.world.catalog.program(handler.program).map_or(0, |loaded| loaded.version);
         let kept = context.books.results.get(&invocation_field(id), context.rows);
         let has_result = matches!(kept, Ok(Some(InvocationResult { result: ResultState::Pending, .. })));
+        let mut writes = Vec::with_capacity(3);
+        context.books.message_done(field, &message, &mut writes);
         let record = WorkflowRecord {
             has_ended: false,
             is_cancelled: false,
@@ -173,8 +175,6 @@ impl Workflows {
             key: message.key,
             input: message.input,
         };
-        let mut writes = Vec::with_capacity(3);
-        context.books.message_done(field, id, &mut writes);
         writes.push(context.books.journals.record_write(id, &record));
         if !has_result {
             writes.push(context.books.results.keep_pending(id, &record.app, &record.service));

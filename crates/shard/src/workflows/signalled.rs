@@ -22,7 +22,7 @@ impl Workflows {
     ) {
         let id = invocation_of(field, &message);
         let mut writes = Vec::new();
-        context.books.message_done(field, id, &mut writes);
+        context.books.message_done(field, &message, &mut writes);
         let standing = self.standing(id, context);
         let may_signal = match &standing {
             Ok(Standing::Live) => self.live.get(&id).is_some_and(|workflow| workflow.record.app == message.app),
@@ -178,7 +178,10 @@ impl Workflows {
             Standing::Pending(message) => {
                 return context.books.cancel_start(id, *message, &mut context.rows.context(context.world));
             }
-            Standing::Called => return Err(not_begun()),
+            Standing::Called => {
+                let ended = context.books.end_failing(id, false, &mut context.rows.context(context.world))?;
+                return ended.ok_or_else(not_begun);
+            }
             // That it has ended may not be durable yet.
             Standing::Ended => return Ok(context.books.results.lsn(context.rows)),
             Standing::Unknown => return Err(unknown_workflow()),

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, limits};
 use millrace_format::{FailureRecord, JournalRow, StepKind, WorkflowRecord, Write};
-use millrace_func::{ActivationId, FetchRequest, HandlerId, Limits, NestedCall, Offload};
+use millrace_func::{ActivationId, FetchRequest, HandlerId, Limits, NestedCall, Offload, RetryOptions};
 
 use super::exchanges::OnWorker;
 use crate::journals::Journals;
@@ -30,6 +30,8 @@ pub(super) struct Open {
     pub kind: StepKind,
     pub name: String,
     pub work: Work,
+    /// How it is tried again, as far as its code says.
+    pub retry: Option<RetryOptions>,
     pub attempts: u32,
     /// Of a call: it failed, and is made again then.
     pub retry_at: Option<UnixMillis>,
@@ -39,7 +41,7 @@ pub(super) struct Open {
 
 impl Open {
     fn new(kind: StepKind, name: String, work: Work) -> Self {
-        Self { kind, name, work, attempts: 0, retry_at: None, is_under_way: false }
+        Self { kind, name, work, retry: None, attempts: 0, retry_at: None, is_under_way: false }
     }
 }
 
@@ -89,6 +91,8 @@ pub(super) struct Workflow {
     pub open: BTreeMap<u32, Open>,
     /// What of it failed and has not ended, by operation.
     pub failures: BTreeMap<u32, FailureRecord>,
+    /// How what it asks for next is tried again.
+    pub next_retry: Option<RetryOptions>,
     /// Codes of errors that its code was given in this run.
     given_errors: Vec<ErrorCode>,
     /// Operations asked for since they were last looked at.
@@ -152,6 +156,7 @@ impl Workflow {
             diverged: None,
             open: BTreeMap::new(),
             failures: BTreeMap::new(),
+            next_retry: None,
             given_errors: Vec::new(),
             fresh: Vec::new(),
             outgoing: Vec::new(),
@@ -229,6 +234,7 @@ impl Workflow {
     /// A turn of its code begins, with what is the workflow's own.
     pub(super) fn begin_turn(&mut self) {
         self.scope = None;
+        self.next_retry = None;
     }
 
     /// A turn has ended: if it looked at the time, then what follows depends on that, too.
@@ -268,7 +274,8 @@ impl Workflow {
     pub(super) fn ask(&mut self, kind: StepKind, name: String, work: Work) -> Result<u32, Error> {
         let operation = self.next_operation()?;
         self.count_operation();
-        self.open.insert(operation, Open::new(kind, name, work));
+        let open = Open { retry: self.next_retry.take(), ..Open::new(kind, name, work) };
+        self.open.insert(operation, open);
         self.fresh.push(operation);
         Ok(operation)
     }

@@ -313,6 +313,7 @@ impl Invocations for MockBackend {
     async fn dead_letters(
         &self,
         who: &Principal,
+        is_waiting: bool,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<DeadLetter>, Error> {
@@ -323,6 +324,7 @@ impl Invocations for MockBackend {
             target: mock_target(b"\xff"),
             input: Bytes::from_static(b"[1]"),
             attempts: 16,
+            next_try_ms: is_waiting.then_some(1_700_000_000_009),
             error: Some(Error::new(ErrorCode::FunctionFailed, "it threw")),
         };
         let silent = DeadLetter { id: "d-2".to_owned(), error: None, input: Bytes::new(), ..dead_letter.clone() };
