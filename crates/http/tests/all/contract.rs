@@ -95,7 +95,7 @@ fn the_guide_lists_every_operation() {
             millrace_http::Access::Public => "nothing",
             millrace_http::Access::Call => "`call:…`",
             millrace_http::Access::Deploy => "`deploy`",
-            millrace_http::Access::Worker => "`worker`",
+            millrace_http::Access::Worker => "`worker:…`",
             millrace_http::Access::Admin => "`admin`",
             millrace_http::Access::Records => "`call:records/…`",
             millrace_http::Access::AnyKey => "any key",
