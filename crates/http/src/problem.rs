@@ -1,5 +1,7 @@
 //! Errors as RFC 9457 problem documents.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use millrace_base::{Error, ErrorCode};
 use serde::Serialize;
@@ -16,7 +18,7 @@ pub(crate) struct Problem<'a> {
     kind: String,
     title: &'static str,
     status: u16,
-    detail: &'a str,
+    detail: Cow<'a, str>,
     code: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
@@ -29,7 +31,7 @@ impl<'a> Problem<'a> {
             kind: format!("/errors/{}", error.code.as_str()),
             title: error.code.title(),
             status: status_of(error.code).as_u16(),
-            detail: &error.message,
+            detail: detail_of(error),
             code: error.code.as_str(),
             payload: None,
         }
@@ -42,6 +44,14 @@ impl<'a> Problem<'a> {
                 .unwrap_or_else(|_| serde_json::value::to_raw_value(detail).unwrap_or_default())
         });
         Self { payload, ..Self::without_payload(error) }
+    }
+}
+
+/// What the error says, and what to do about it over HTTP.
+fn detail_of(error: &Error) -> Cow<'_, str> {
+    match error.code {
+        ErrorCode::AmbiguousService => format!("{}, as in /apps/{{app}}/…", error.message).into(),
+        _ => Cow::Borrowed(&error.message),
     }
 }
 
@@ -135,7 +145,8 @@ mod tests {
             let document = parsed(&Error::new(code, "what \"happened\"\n"));
             assert_eq!(document["type"], format!("/errors/{}", code.as_str()));
             assert_eq!(document["status"], status_of(code).as_u16());
-            assert_eq!(document["detail"], "what \"happened\"\n");
+            let advice = if code == ErrorCode::AmbiguousService { ", as in /apps/{app}/…" } else { "" };
+            assert_eq!(document["detail"], format!("what \"happened\"\n{advice}"));
             assert_eq!(document["code"], code.as_str());
             assert!(document.get("payload").is_none());
             assert!(crate::error_page(code).contains(code.as_str()));
