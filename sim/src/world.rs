@@ -546,14 +546,16 @@ impl World {
             // Of two draws the higher one: only messages between cores can be lost, doubled or late.
             let mut draw = || 1 + self.rng.index(usize::from(self.machine.shard_count));
             let cores = draw().max(draw());
+            let read_ahead = 1 << self.rng.below(5);
+            let look_ns = 1_000 << self.rng.below(11);
             let setup = Setup {
                 cores,
-                read_ahead: 1 << self.rng.below(5),
-                look_ns: 1_000 << self.rng.below(11),
+                read_ahead,
+                look_ns,
                 flush_after_ms: 1 << self.rng.below(14),
                 chunk_bytes: 128 << self.rng.below(8),
                 first_nonce: self.starts & 0xFF,
-                hold_ms: (!self.is_calm && self.rng.chance(1, 2)).then(|| 50 << self.rng.below(6)),
+                hold_ms: (!self.is_calm && self.rng.chance(1, 2)).then(|| hold_ms(50 << self.rng.below(6), look_ns)),
             };
             let now = self.now();
             self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
@@ -731,6 +733,12 @@ impl World {
         }
         Err("work never ends".to_owned())
     }
+}
+
+/// How long votes hold. A lease outlasts a round of votes, in which all cores together look at the clock some 50 times:
+/// votes that always lapse before the last one is heard are asked for again and again.
+fn hold_ms(drawn_ms: u64, look_ns: u64) -> u64 {
+    drawn_ms.max(500 * look_ns / 1_000_000)
 }
 
 /// Runs a plan and returns its trace, whatever it finds; also up to a broken assertion.
