@@ -101,12 +101,7 @@ pub(crate) fn activate(core: &mut Core, deployment: u32) -> Vec<Name> {
     {
         for SharedService { service, apps } in shared_services(&core.programs.catalog, loaded) {
             let apps = apps.join(", ");
-            tracing::warn!(
-                app = loaded.app.as_str(),
-                service,
-                apps,
-                "from now on calls of this service have to name an app"
-            );
+            tracing::warn!(app = loaded.app.as_str(), service, apps, "from now on calls have to name an app");
         }
     }
     sweeps
