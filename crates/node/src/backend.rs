@@ -183,19 +183,7 @@ fn app_of(core: &Core, program: Program) -> &str {
 
 /// Refuses who may not call, or only read where that is all that is asked.
 pub(crate) fn authorise(principal: &Principal, (app, service): (&str, &str), is_read: bool) -> Result<(), Error> {
-    let (permission, role) =
-        if is_read { (Permission::Read { app, service }, "read") } else { (Permission::Call { app, service }, "call") };
-    if principal.may(permission) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {role}:{app}/{service}")))
-}
-
-fn allow(principal: &Principal, permission: Permission<'_>, role: &str) -> Result<(), Error> {
-    if principal.may(permission) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {role}")))
+    principal.require(if is_read { Permission::Read { app, service } } else { Permission::Call { app, service } })
 }
 
 /// What every request carries; the token is set when it is submitted.
@@ -308,7 +296,7 @@ impl Invocations for CoreHandle {
 
 impl Deployments for CoreHandle {
     async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
-        allow(principal, Permission::Deploy, "deploy")?;
+        principal.require(Permission::Deploy)?;
         refuse_system_name(app)?;
         let app = app_from_files(app, files)?;
         let name = app.name.clone();
@@ -331,7 +319,7 @@ impl Deployments for CoreHandle {
         app: &str,
         registration: WorkerRegistration,
     ) -> Result<Deployed, Error> {
-        allow(principal, Permission::Deploy, "deploy")?;
+        principal.require(Permission::Deploy)?;
         refuse_system_name(app)?;
         let shared = self.shared();
         let files = worker_apps::files_of(&shared, registration).await?;
@@ -339,21 +327,21 @@ impl Deployments for CoreHandle {
     }
 
     fn connect_worker(&self, principal: &Principal, app: &str) -> Result<SharedWorkerLine, Error> {
-        allow(principal, Permission::Worker { app }, &format!("worker:{app}"))?;
+        principal.require(Permission::Worker { app })?;
         refuse_system_name(app)?;
         worker_apps::check_takes_up(self, principal, app)?;
         Ok(worker_apps::connect(self, app))
     }
 
     async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {
-        allow(principal, Permission::Deploy, "deploy")?;
+        principal.require(Permission::Deploy)?;
         refuse_system_name(app)?;
         let shared = self.shared();
         deploy::remove(&shared, app).await
     }
 
     async fn apps(&self, principal: &Principal) -> Result<Vec<AppInfo>, Error> {
-        allow(principal, Permission::Deploy, "deploy")?;
+        principal.require(Permission::Deploy)?;
         let core = self.core.borrow();
         check_guided(&core)?;
         let catalog = &core.programs.catalog;
@@ -373,7 +361,7 @@ impl Deployments for CoreHandle {
         expected_version: u64,
         files: Vec<AppFile>,
     ) -> Result<u64, Error> {
-        allow(principal, Permission::Deploy, "deploy")?;
+        principal.require(Permission::Deploy)?;
         if self.shared().cluster.is_some() {
             // Else the nodes would know different types.
             return Err(Error::new(ErrorCode::NotYetSupported, "a cluster does not keep types of records yet"));
@@ -391,13 +379,13 @@ impl Records for CoreHandle {
     }
 
     async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
-        allow(principal, Permission::Deploy, "deploy")?;
+        principal.require(Permission::Deploy)?;
         records::sweep(self, type_name).await
     }
 
     async fn has_records(&self, principal: &Principal, type_name: &str) -> Result<bool, Error> {
         if !principal.may(Permission::Read { app: RECORDS_APP, service: type_name }) {
-            allow(principal, Permission::Deploy, "deploy")?;
+            principal.require(Permission::Deploy)?;
         }
         records::are_there(self, type_name).await
     }
