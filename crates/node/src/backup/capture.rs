@@ -12,7 +12,7 @@ use std::sync::mpsc;
 
 use millrace_io::DiskHold;
 use millrace_log::{LogHold, OpenSegment, copy_at};
-use millrace_manifest::{Contents, MANIFEST_FILE};
+use millrace_manifest::Contents;
 
 use super::FOLDER;
 use super::links::{Tree, link, link_tree, remove_tree};
@@ -221,6 +221,3 @@ fn link_files(contents: &Contents, data: &Path, held: &Path) -> io::Result<Vec<S
     }
     Ok(linked)
 }
-
-/// The manifest's name, for who sends it.
-pub(super) const MANIFEST: &str = MANIFEST_FILE;

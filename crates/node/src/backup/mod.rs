@@ -11,7 +11,6 @@ mod capture;
 mod links;
 mod send;
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,10 +34,7 @@ const FOLDER: &str = "backup.held";
 
 /// Removes what a backup left that a crash ended.
 pub(crate) fn remove_leftovers(data: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(data.join(FOLDER)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    links::remove_tree(&data.join(FOLDER))
 }
 
 /// The place of the one backup that may be under way.

@@ -5,9 +5,10 @@ use std::io::{self, Read, Write};
 
 use bytes::{Bytes, BytesMut};
 use millrace_backup::{ArchiveWriter, Sent};
+use millrace_manifest::MANIFEST_FILE;
 use tokio::sync::mpsc;
 
-use super::capture::{Capture, MANIFEST, Source};
+use super::capture::{Capture, Source};
 use crate::core::Shared;
 
 /// Bytes of a piece. The front hands on so many without asking for room.
@@ -90,7 +91,7 @@ fn send_files(archive: &mut ArchiveWriter<Out>, capture: &Capture) -> io::Result
         sum += send_file(archive, source)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", source.path)))?;
     }
-    archive.file(MANIFEST, capture.manifest.len() as u64, &capture.manifest[..])?;
+    archive.file(MANIFEST_FILE, capture.manifest.len() as u64, &capture.manifest[..])?;
     Ok(sum)
 }
 
