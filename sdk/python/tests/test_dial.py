@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -332,47 +333,43 @@ def test_an_idle_worker_that_drains_leaves_at_once(server: Server) -> None:
     assert time.monotonic() - begun < 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_program_finishes_its_calls_when_it_is_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "echo_service.py").write_text(SERVICE)
+@contextmanager
+def program(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Peer]]:
+    """`python -m millrace.connect` with the echo service, dialled in and accepted."""
+    (folder / "echo_service.py").write_text(SERVICE)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(DEADLINE_SECONDS)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        command = [sys.executable, "-m", "millrace.connect", str(tmp_path / "echo_service.py"), "--url", url]
+        command = [sys.executable, "-m", "millrace.connect", str(folder / "echo_service.py"), "--url", url]
         process = subprocess.Popen(command)
         try:
             peer = Peer(listener.accept()[0])
             peer.accept()
-            peer.start(1, "slow")
-            time.sleep(0.2)
-            process.send_signal(number)
-            assert peer.turn(1)[-1].payload.endswith(b"1")
-            assert ended(peer)
-            assert process.wait(DEADLINE_SECONDS) == 0
+            yield process, peer
         finally:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_program_finishes_its_calls_when_it_is_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
+    with program(tmp_path) as (process, peer):
+        peer.start(1, "slow")
+        time.sleep(0.2)
+        process.send_signal(number)
+        assert peer.turn(1)[-1].payload.endswith(b"1")
+        assert ended(peer)
+        assert process.wait(DEADLINE_SECONDS) == 0
 
 
 def test_the_program_leaves_while_a_plain_handler_blocks(tmp_path: Path) -> None:
-    (tmp_path / "echo_service.py").write_text(SERVICE)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(DEADLINE_SECONDS)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        command = [sys.executable, "-m", "millrace.connect", str(tmp_path / "echo_service.py"), "--url", url]
-        process = subprocess.Popen(command)
-        try:
-            peer = Peer(listener.accept()[0])
-            peer.accept()
-            peer.start(1, "blocks")
-            time.sleep(0.2)
-            process.send_signal(signal.SIGTERM)
-            peer.send(Type.CANCEL, payloads.pack_failure(Failure("cancelled", "enough")), 0, 1)
-            assert ended(peer)
-            assert process.wait(DEADLINE_SECONDS) == 0
-        finally:
-            process.kill()
-            process.wait()
+    with program(tmp_path) as (process, peer):
+        peer.start(1, "blocks")
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        peer.send(Type.CANCEL, payloads.pack_failure(Failure("cancelled", "enough")), 0, 1)
+        assert ended(peer)
+        assert process.wait(DEADLINE_SECONDS) == 0
 
 
 SERVICE = """
