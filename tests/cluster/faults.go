@@ -61,8 +61,9 @@ var allFaults = []fault{
 	{"mute", 3, 1000 * ms, 6000 * ms, true, false, func(f *Faults) (string, func() error) { return f.isolate(f.some(1), true, false) }},
 	{"deafen", 3, 1000 * ms, 6000 * ms, true, false, func(f *Faults) (string, func() error) { return f.isolate(f.some(1), false, true) }},
 	{"cut all", 1, 1000 * ms, 4000 * ms, true, false, func(f *Faults) (string, func() error) { return f.isolate(f.some(3), true, true) }},
-	{"cut one pair", 3, 1000 * ms, 8000 * ms, true, false, func(f *Faults) (string, func() error) { return f.cut(true) }},
-	{"cut one direction", 4, 1000 * ms, 8000 * ms, true, false, func(f *Faults) (string, func() error) { return f.cut(false) }},
+	{"cut one pair", 3, 1000 * ms, 8000 * ms, true, false, func(f *Faults) (string, func() error) { return f.cut(f.some(2), true) }},
+	{"cut followers", 2, 3000 * ms, 12000 * ms, true, false, func(f *Faults) (string, func() error) { return f.cut(f.followers(), true) }},
+	{"cut one direction", 4, 1000 * ms, 8000 * ms, true, false, func(f *Faults) (string, func() error) { return f.cut(f.some(2), false) }},
 	{"slow links", 3, 2000 * ms, 8000 * ms, true, false, (*Faults).slow},
 	{"lossy links", 3, 2000 * ms, 8000 * ms, true, false, (*Faults).lose},
 	{"narrow links", 2, 2000 * ms, 8000 * ms, true, false, (*Faults).narrow},
@@ -327,8 +328,13 @@ func (f *Faults) isolate(nodes []*Node, outwards, inwards bool) (string, func() 
 	})
 }
 
-func (f *Faults) cut(isBoth bool) (string, func() error) {
-	nodes := f.some(2)
+// followers are the two nodes that do not lead. The leader hears both, though they do not hear each other.
+func (f *Faults) followers() []*Node {
+	leader := f.leader()[0]
+	return slices.DeleteFunc(slices.Clone(f.cluster.Nodes), func(node *Node) bool { return node == leader })
+}
+
+func (f *Faults) cut(nodes []*Node, isBoth bool) (string, func() error) {
 	a, b := nodes[0].Number, nodes[1].Number
 	return f.rules(nodes, fmt.Sprintf("n%d to n%d", a, b), func(from, to int) (Rule, bool) {
 		return Rule{IsCut: true}, from == a && to == b || isBoth && from == b && to == a

@@ -59,6 +59,7 @@ func parse(arguments []string) (Options, error) {
 	flags.IntVar(&options.kills, "kills", 50, "of failover")
 	seconds := flags.Float64("seconds", 40, "how long faults are made in each round")
 	flags.DurationVar(&options.pause, "pause", 25*ms, "a client's mean pause between operations")
+	flags.DurationVar(&attemptLimit, "patience", attemptLimit, "how long a client waits for one node's answer")
 	flags.BoolVar(&options.keep, "keep", false, "keep the nodes' data")
 	if err := flags.Parse(arguments); err != nil {
 		return options, err
