@@ -66,6 +66,26 @@ def test_the_nodes_of_the_compose_file_have_addresses_and_ports_of_their_own() -
     assert len({tuple(service["command"]) for service in nodes}) == 3
 
 
+def test_the_servers_image_is_what_others_take_it_for() -> None:
+    lines = (FOLDER / "docker" / "server.Dockerfile").read_text().splitlines()
+    [statefulset] = [
+        one
+        for one in yaml.safe_load_all((FOLDER / "helm" / "rendered" / "everything.yaml").read_text())
+        if one and one["kind"] == "StatefulSet"
+    ]
+    pod = statefulset["spec"]["template"]["spec"]
+    user = pod["securityContext"]["runAsUser"]
+    assert f"USER {user}:{user}" in lines
+    # A named volume takes its owner from the image, if the image has the folder.
+    assert f"RUN install -d -o {user} -g {user} /data /cluster" in lines
+    for name in ("compose.yaml", "cluster.yaml"):
+        for service in compose(name)["services"].values():
+            assert {volume.split(":")[1] for volume in service.get("volumes", [])} <= {"/data", "/cluster"}
+    ports = " ".join(str(port["containerPort"]) for port in pod["containers"][0]["ports"])
+    assert f"EXPOSE {ports}" in lines
+    assert 'ENTRYPOINT ["millrace"]' in lines
+
+
 def command_of(text: str) -> str:
     """The shell command of a Dockerfile or manifest."""
     match = re.search(r'\["sh", "-c", "(.*)"\]', text)
