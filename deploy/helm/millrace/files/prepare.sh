@@ -56,6 +56,6 @@ for port in 8080 7000; do
     grep -qF "\"$LISTEN:$port\"" "$new/cluster.json" || refuse "init was not given 192.0.2.$node:$port for this node: see the guide"
 done
 
-sync
+sync -f "$volume"
 mv "$new" "$directory"
-sync
+sync -f "$volume"
