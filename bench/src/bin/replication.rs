@@ -129,7 +129,7 @@ fn setup(arguments: &Arguments) -> Outcome<Setup> {
 }
 
 fn circumstances(arguments: &Arguments) -> Circumstances {
-    let Arguments { part, only, rounds, seconds, commit, etcd, .. } = arguments;
+    let Arguments { part, only, rounds, seconds, kills, commit, etcd, .. } = arguments;
     let mut machine = Machine::here();
     if let Some(commit) = commit {
         machine.commit.clone_from(commit);
@@ -141,7 +141,9 @@ fn circumstances(arguments: &Arguments) -> Circumstances {
     };
     let chosen = format!("{}{}", list("part", part), list("only", only));
     Circumstances {
-        command: format!("make bench-replication BENCH=\"{chosen}--rounds {rounds} --seconds {seconds}\""),
+        command: format!(
+            "make bench-replication BENCH=\"{chosen}--rounds {rounds} --seconds {seconds} --kills {kills}\""
+        ),
         machine,
         rounds: (*rounds).max(1),
         seconds: *seconds,
