@@ -29,7 +29,7 @@ type failover struct {
 	rejoinMs  int64
 }
 
-// keysOf has one key for each shard. The hash is the one that the guide for clients of several shards names: XXH3.
+// keysOf has one key for each shard. The hash is XXH3, as that of `shard_of_key` in the server. It never changes there.
 func keysOf(shards int) []string {
 	keys := make([]string, shards)
 	missing := shards

@@ -298,7 +298,7 @@ func (f *Faults) owns(node *Node) int {
 	return guidance.owned(node.Number)
 }
 
-// network sets rules for pairs of nodes, and returns how to heal everything.
+// rules sets a rule for each pair of nodes that is meant, and returns how to heal everything.
 func (f *Faults) rules(nodes []*Node, told string, rule func(from, to int) (Rule, bool)) (string, func() error) {
 	disturb(nodes, 1)
 	for from := 1; from < places; from++ {
