@@ -9,11 +9,15 @@
 
 mod document;
 mod leader;
+mod placing;
 mod status;
 
-pub use document::{AppEntry, Guidance, GuidanceError, NodeEntry, Place};
+pub use document::{AppEntry, Guidance, GuidanceError, NodeEntry, Place, first_replicas};
 pub use leader::{Leader, Timing};
-pub use status::{Obstacle, Status};
+pub use placing::{MetaStep, meta_step};
+pub use status::{Held, Obstacle, Status};
 
 #[cfg(test)]
 mod leader_tests;
+#[cfg(test)]
+mod placing_tests;

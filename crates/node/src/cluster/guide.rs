@@ -7,9 +7,9 @@ use std::time::Duration;
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
 use millrace_func::App;
-use millrace_guidance::{AppEntry, Guidance, Leader, NodeEntry, Status, Timing};
+use millrace_guidance::{AppEntry, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step};
 use millrace_peers::Lane;
-use millrace_replica::{Epoch, NodeId, RoleName};
+use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
 use super::{Change, Cluster, Heard, Proposal, Word, locked, rows};
 use crate::apps::{app_of_tar, version_of};
@@ -68,8 +68,8 @@ struct Guide {
     present: Option<Guidance>,
     /// The deployment of each app that this node has loaded, or could not load.
     loaded: BTreeMap<String, u32>,
-    /// The epoch of each shard that the cores were told.
-    told: BTreeMap<usize, u64>,
+    /// The epoch of each shard, and who is to hold it, as the cores were told.
+    told: BTreeMap<usize, (u64, Vec<u16>)>,
     reign: Option<Reign>,
     /// When this node last spoke, in monotonic nanoseconds.
     said_ns: u64,
@@ -126,12 +126,14 @@ impl Guide {
             self.tell_cores(|| NodeMessage::PeerLost { node });
         }
         for (index, place) in guidance.shards.iter().enumerate() {
-            if place.owner == 0 || self.told.insert(index, place.epoch) == Some(place.epoch) {
+            let news = (place.epoch, place.holders().to_vec());
+            if place.owner == 0 || self.told.get(&index) == Some(&news) {
                 continue;
             }
+            self.told.insert(index, news);
             let shard = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
             let (owner, epoch) = (NodeId(place.owner), Epoch(place.epoch));
-            let replicas: Vec<NodeId> = place.replicas.iter().copied().map(NodeId).collect();
+            let replicas: Vec<NodeId> = place.holders().iter().copied().map(NodeId).collect();
             self.tell_cores(|| NodeMessage::Guided { shard, owner, epoch, replicas: replicas.clone() });
         }
         self.cluster.set_guidance(Arc::new(guidance));
@@ -216,6 +218,25 @@ impl Guide {
             }
             // One at a time: each rests on the one before.
             locked(&self.cluster.proposals).splice(0..0, proposals);
+            self.step_meta(&present);
+        }
+    }
+
+    /// Has nodes that came copy the meta shard, and some of those that stay count in it.
+    fn step_meta(&self, present: &Guidance) {
+        let mut core = self.core.borrow_mut();
+        let Some(replica) = core.replica(self.meta) else { return };
+        let set = replica.log().set();
+        let voters = set.voters().map(|node| node.0).collect();
+        let learners = set.members().filter(|node| set.is_learner(*node)).map(|node| node.0).collect();
+        let change = meta_step(present, &voters, &learners).map(|step| match step {
+            MetaStep::Add(node) => replica::Change::AddLearner(NodeId(node)),
+            MetaStep::Promote(node) => replica::Change::Promote(NodeId(node)),
+            MetaStep::Remove(node) => replica::Change::Remove(NodeId(node)),
+        });
+        // If it cannot be made now, it is tried again at the next look.
+        if let Some(change) = change {
+            core.change_replicas(self.meta, change);
         }
     }
 
@@ -225,7 +246,8 @@ impl Guide {
             let (http, peer) = (member.http.clone(), member.peer.clone());
             (member.node.0, NodeEntry { http, peer, ..NodeEntry::default() })
         };
-        let mut first = Guidance::first(self.cluster.options.members.iter().map(entry).collect(), self.meta.0);
+        let options = &self.cluster.options;
+        let mut first = Guidance::first(options.members.iter().map(entry).collect(), self.meta.0, options.replicas);
         // Numbers below are those of built-in apps, which each node loads by itself.
         first.last_deployment = BUILT_IN_DEPLOYMENTS;
         first
@@ -315,13 +337,14 @@ impl Guide {
 
     fn status(&self) -> Status {
         let guidance = self.cluster.guidance();
-        let (is_caught_up, obstacles) = self.cluster.condition();
+        let (is_caught_up, obstacles, held) = self.cluster.condition();
         Status {
             incarnation: self.cluster.incarnation,
             guidance_epoch: guidance.epoch,
             last_deployment: guidance.last_deployment,
             is_caught_up,
             obstacles,
+            held,
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod catalogue;
 mod guide;
+mod holding;
 mod inbound;
 pub(crate) mod log_reader;
 pub(crate) mod records;
@@ -24,13 +25,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
-use millrace_guidance::{Guidance, Status};
+use millrace_guidance::{Guidance, Held, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
-
-use crate::core::Core;
 
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
@@ -59,6 +58,8 @@ pub struct ClusterOptions {
     pub node: NodeId,
     /// All nodes that the cluster began with, this one included, by id.
     pub members: Vec<Member>,
+    /// How many of them hold each shard. 0: all.
+    pub replicas: u16,
 }
 
 /// What all cores of this node share of the cluster.
@@ -134,6 +135,8 @@ pub(crate) struct Condition {
     pub is_caught_up: bool,
     /// Shards that it was appointed to and does not serve yet.
     pub unserved: Vec<(ShardId, Epoch)>,
+    /// Shards that it serves and whose logs other nodes hold than guidance says.
+    pub held: Vec<Held>,
 }
 
 /// A change of the catalogue that somebody wants.
@@ -153,9 +156,6 @@ pub(crate) enum Change {
     /// Have a node's shards moved away, or no longer.
     Drain { node: NodeId, is_draining: bool },
 }
-
-/// Entries that a replica may lack and still count as caught up.
-const CAUGHT_UP_ENTRIES: u64 = 128;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change under these locks is a single push, insert or take.
@@ -304,42 +304,13 @@ impl Cluster {
         others.map(|(node, _)| NodeId(*node)).all(|node| known.get(&node).is_some_and(|other| other.follows >= epoch))
     }
 
-    /// How the replicas of a core are.
-    pub(crate) fn condition_of(&self, core: &Core) -> Condition {
-        let now_ns = core.platform.shared.clock.monotonic_ns();
-        let shared = &core.platform.shared;
-        let own = (0..=shared.shard_count()).map(ShardId).filter(|shard| shared.core_of(*shard) == core.index());
-        let guidance = self.guidance();
-        let mut condition = Condition { is_caught_up: true, unserved: Vec::new() };
-        for shard in own {
-            let Some(replica) = core.replica(shard) else { continue };
-            let log = replica.log();
-            let lacks = log.committed().0.saturating_sub(log.durable().0);
-            let is_near = match replica.role() {
-                RoleName::Owner => replica.is_serving(),
-                RoleName::Follower => {
-                    lacks <= CAUGHT_UP_ENTRIES && replica.has_met_owner() && replica.has_heard_owner(now_ns)
-                }
-                _ => false,
-            };
-            condition.is_caught_up &= is_near;
-            if let Some(place) = guidance.shards.get(usize::from(shard.0))
-                && place.owner == self.me().0
-                && core.serving(shard) != Some(Epoch(place.epoch))
-            {
-                condition.unserved.push((shard, Epoch(place.epoch)));
-            }
-        }
-        condition
-    }
-
     /// A core says how its replicas are.
     pub(crate) fn note_condition(&self, core: usize, condition: Condition) {
         locked(&self.cores).insert(core, condition);
     }
 
     /// Whether the replicas of all cores have caught up, and what keeps this node from following its appointments.
-    fn condition(&self) -> (bool, Vec<millrace_guidance::Obstacle>) {
+    fn condition(&self) -> (bool, Vec<millrace_guidance::Obstacle>, Vec<Held>) {
         let cores = locked(&self.cores);
         let mut known = locked(&self.hindrances);
         let unserved: BTreeMap<ShardId, Epoch> =
@@ -354,7 +325,8 @@ impl Cluster {
             millrace_guidance::Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
         };
         let is_caught_up = !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
-        (is_caught_up, unserved.iter().map(obstacle).collect())
+        let held = cores.values().flat_map(|core| core.held.iter().cloned()).collect();
+        (is_caught_up, unserved.iter().map(obstacle).collect(), held)
     }
 
     pub(crate) fn hindered(&self, shard: ShardId, hindrance: Hindrance) {

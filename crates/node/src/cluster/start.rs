@@ -1,12 +1,13 @@
 //! What a start of a node in a cluster finds, made into what its cores host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
 
 use millrace_base::{Lsn, ShardId};
 use millrace_driver::{Hosted, apply_entry};
+use millrace_guidance::first_replicas;
 use millrace_io::{Clock, Disk, Random, RealRandom};
 use millrace_log::{RecoveredReplica, RecoveredReplicas, ReplicaEntryRef, ShardCheckpoint, recover_replicas};
 use millrace_manifest::Manifest;
@@ -65,19 +66,22 @@ pub(crate) fn replay_one(store: &mut Store, entry: ReplicaEntryRef<'_>) -> Resul
     apply_entry(store, entry.lsn, kind_of_record(entry.kind), entry.bytes)
 }
 
-/// The replicas of all shards, the meta shard's last. `stores` has one for each.
+/// What a start has found of the shards: their states, their replicas, and those whose replicas are lost.
+pub(crate) type Found<'a> = (Vec<Store>, BTreeMap<ShardId, RecoveredReplica>, &'a BTreeSet<ShardId>);
+
+/// The replicas of all shards, the meta shard's last. There is a state for each.
 ///
 /// # Errors
 /// A log that cannot be of a replica.
 pub(crate) fn hosted(
     cluster: &Cluster,
-    (stores, mut found): (Vec<Store>, BTreeMap<ShardId, RecoveredReplica>),
+    (stores, mut found, given_up): Found<'_>,
     shard_options: &ShardOptions,
     (clock, random): (&dyn Clock, &dyn Random),
 ) -> Result<Vec<Hosted>, StartError> {
     let options = &cluster.options;
     let meta = stores.len() - 1;
-    let members = ReplicaSet::of(options.members.iter().map(|member| member.node));
+    let members: Vec<u16> = options.members.iter().map(|member| member.node.0).collect();
     let mut hosted = Vec::new();
     for (index, store) in stores.into_iter().enumerate() {
         let shard = ShardId(u16::try_from(index).expect("shards are few"));
@@ -89,7 +93,12 @@ pub(crate) fn hosted(
                 cluster.begin_anew(shard, found);
                 recovered
             }
-            None => new_replica(&members, !cluster.is_emptied),
+            None => {
+                let count = if index == meta { 0 } else { options.replicas };
+                let first = first_replicas(&members, count, shard.0);
+                let set = ReplicaSet::of(first.into_iter().map(NodeId));
+                new_replica(set, !cluster.is_emptied && !given_up.contains(&shard))
+            }
         };
         let nonce = random.next_u64();
         let replica = Replica::start(options.node, Settings::default(), clock.monotonic_ns(), nonce, recovered);
@@ -105,9 +114,9 @@ fn wrong(shard: ShardId) -> StartError {
 }
 
 /// A replica of a shard that has no entry yet.
-fn new_replica(members: &ReplicaSet, is_whole: bool) -> Recovered {
+fn new_replica(set: ReplicaSet, is_whole: bool) -> Recovered {
     let promised = Promised { epoch: Epoch::NONE, to: NodeId(0) };
-    Recovered { promised, log: LogView::new(EntryId::ZERO, Lsn::ZERO, members.clone()), is_whole }
+    Recovered { promised, log: LogView::new(EntryId::ZERO, Lsn::ZERO, set), is_whole }
 }
 
 fn recovered_of(found: &RecoveredReplica) -> Option<Recovered> {

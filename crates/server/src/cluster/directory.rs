@@ -35,6 +35,9 @@ pub(super) struct ClusterFile {
     cluster: String,
     node: u16,
     pub shards: u16,
+    /// How many nodes hold each shard from the beginning. 0: all.
+    #[serde(default)]
+    replicas: u16,
     members: Vec<MemberEntry>,
 }
 
@@ -54,8 +57,13 @@ pub(super) struct Credentials {
 }
 
 impl ClusterFile {
-    pub(super) fn new(cluster: ClusterId, node: u16, shards: u16, members: Vec<MemberEntry>) -> Self {
-        Self { format: FORMAT, cluster: cluster.to_string(), node, shards, members }
+    pub(super) fn new(
+        cluster: ClusterId,
+        node: u16,
+        (shards, replicas): (u16, u16),
+        members: Vec<MemberEntry>,
+    ) -> Self {
+        Self { format: FORMAT, cluster: cluster.to_string(), node, shards, replicas, members }
     }
 
     /// Reads a node's directory.
@@ -125,5 +133,5 @@ pub(crate) fn options(directory: &Path) -> Result<(String, u16, ClusterOptions),
     let member =
         |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
     let members = file.members.iter().map(member).collect();
-    Ok((http, file.shards, ClusterOptions { id, identity, node: NodeId(file.node), members }))
+    Ok((http, file.shards, ClusterOptions { id, identity, node: NodeId(file.node), members, replicas: file.replicas }))
 }

@@ -23,7 +23,7 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
         return Err("--http and --peer need one address for each node".into());
     }
     let members: Vec<(String, String)> = args.http.iter().cloned().zip(args.peer.iter().cloned()).collect();
-    make(&args.data, &members, args.shards)?;
+    make(&args.data, &members, (args.shards, args.replicas))?;
     for node in 1..=members.len() {
         println!("{}", args.data.join(format!("n{node}")).display());
     }
@@ -34,10 +34,20 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A sentence that says what to change; what was made until then is left.
-pub(super) fn make(data: &Path, members: &[(String, String)], shards: u16) -> Result<(), Failure> {
+pub(super) fn make(data: &Path, members: &[(String, String)], (shards, replicas): (u16, u16)) -> Result<(), Failure> {
     if members.len() < 3 || members.len() > millrace_base::limits::REPLICAS {
         let most = millrace_base::limits::REPLICAS;
         return Err(format!("a cluster begins with 3 to {most} nodes, and not with {}", members.len()).into());
+    }
+    if ![3, 5].contains(&replicas) {
+        return Err(format!("each shard is on 3 or 5 nodes, and not on {replicas}").into());
+    }
+    if members.len() < usize::from(replicas) {
+        return Err(format!(
+            "{} nodes cannot hold each shard {replicas} times: give more, or fewer --replicas",
+            members.len()
+        )
+        .into());
     }
     for address in members.iter().flat_map(|(http, peer)| [http, peer]) {
         address.parse::<SocketAddr>().map_err(|error| format!("{address}: {error}; give an address and a port"))?;
@@ -58,7 +68,7 @@ pub(super) fn make(data: &Path, members: &[(String, String)], shards: u16) -> Re
         let directory = data.join(format!("n{}", member.node));
         let credentials = credentials_of(&authority, id, NodeId(member.node))?;
         DataDirectory::prepare(&directory, shards, &secret)?;
-        ClusterFile::new(id, member.node, shards, entries.clone()).write(&directory, &credentials)?;
+        ClusterFile::new(id, member.node, (shards, replicas), entries.clone()).write(&directory, &credentials)?;
     }
     Ok(())
 }

@@ -66,6 +66,9 @@ struct InitArgs {
     /// Shards of the cluster; fixed from then on
     #[arg(long, value_name = "N", default_value_t = 64)]
     shards: u16,
+    /// Nodes that hold each shard: 3 or 5
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    replicas: u16,
 }
 
 #[derive(Args, Debug)]
@@ -98,6 +101,9 @@ struct DemoArgs {
     /// Shards of the cluster; fixed from then on
     #[arg(long, value_name = "N", default_value_t = 64)]
     shards: u16,
+    /// Nodes that hold each shard: 3 or 5
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    replicas: u16,
     /// Leave the data when it ends
     #[arg(long)]
     keep: bool,

@@ -25,10 +25,14 @@ fn render(guidance: &Value) -> String {
         let node = &guidance["node"];
         text.push_str(&format!("node {node} does not hear a majority of the nodes: what follows may be old\n"));
     }
-    text.push_str("node  state      owns  http\n");
+    text.push_str("node  state      owns  holds  http\n");
     for (id, node) in guidance["nodes"].as_object().into_iter().flatten() {
         let number = id.parse::<u64>().ok();
         let owns = shards.iter().filter(|place| number.is_some() && place["owner"].as_u64() == number).count();
+        let lists = |place: &&Value| {
+            place["replicas"].as_array().is_some_and(|nodes| nodes.iter().any(|node| node.as_u64() == number))
+        };
+        let holds = shards.iter().filter(|place| number.is_some() && lists(place)).count();
         let state = match (node["is_alive"].as_bool(), node["is_draining"].as_bool()) {
             (Some(true), _) if node["is_heard"] == false => "not heard",
             (Some(true), Some(true)) => "draining",
@@ -36,7 +40,7 @@ fn render(guidance: &Value) -> String {
             _ => "dead",
         };
         let http = printable(node["http"].as_str().unwrap_or_default());
-        text.push_str(&format!("{:<4}  {state:<9}  {owns:>4}  {http}\n", printable(id)));
+        text.push_str(&format!("{:<4}  {state:<9}  {owns:>4}  {holds:>5}  {http}\n", printable(id)));
     }
     text
 }
@@ -56,22 +60,26 @@ mod tests {
                 "2": { "http": "127.0.0.1:8081", "is_alive": false, "is_draining": false, "is_heard": false },
                 "3": { "http": "127.0.0.1:8082", "is_alive": true, "is_draining": false, "is_heard": true },
             },
-            "shards": [{ "owner": 1 }, { "owner": 1 }, { "owner": 2 }],
+            "shards": [
+                { "owner": 1, "replicas": [1, 2] },
+                { "owner": 1, "replicas": [1, 3] },
+                { "owner": 2, "replicas": [1, 2, 3] },
+            ],
         });
         let expected = "guidance 7, 3 shards\n\
-                        node  state      owns  http\n\
-                        1     alive         2  127.0.0.1:8080\n\
-                        2     dead          1  127.0.0.1:8081\n\
-                        3     alive         0  127.0.0.1:8082\n";
+                        node  state      owns  holds  http\n\
+                        1     alive         2      3  127.0.0.1:8080\n\
+                        2     dead          1      2  127.0.0.1:8081\n\
+                        3     alive         0      2  127.0.0.1:8082\n";
         assert_eq!(render(&guidance), expected);
         guidance["has_majority"] = false.into();
         guidance["nodes"]["3"]["is_heard"] = false.into();
         let expected = "guidance 7, 3 shards\n\
                         node 1 does not hear a majority of the nodes: what follows may be old\n\
-                        node  state      owns  http\n\
-                        1     alive         2  127.0.0.1:8080\n\
-                        2     dead          1  127.0.0.1:8081\n\
-                        3     not heard     0  127.0.0.1:8082\n";
+                        node  state      owns  holds  http\n\
+                        1     alive         2      3  127.0.0.1:8080\n\
+                        2     dead          1      2  127.0.0.1:8081\n\
+                        3     not heard     0      2  127.0.0.1:8082\n";
         assert_eq!(render(&guidance), expected);
     }
 }
