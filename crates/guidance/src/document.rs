@@ -28,6 +28,9 @@ pub struct Guidance {
     /// How many nodes hold each shard's log, if there are so many. 0: all that the cluster began with.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replicas: u16,
+    /// The highest number of a node that is not there any more. No node gets such a number again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub last_removed: u16,
 }
 
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {

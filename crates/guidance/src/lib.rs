@@ -9,11 +9,13 @@
 
 mod document;
 mod leader;
+mod membership;
 mod placing;
 mod status;
 
 pub use document::{AppEntry, Guidance, GuidanceError, NodeEntry, Place, first_replicas};
 pub use leader::{Leader, Timing};
+pub use membership::Refused;
 pub use placing::{MetaStep, meta_step};
 pub use status::{Held, Obstacle, Status};
 

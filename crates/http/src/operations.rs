@@ -54,6 +54,14 @@ pub enum Kind {
     Readyz,
     /// `GET /cluster`.
     Cluster,
+    /// `POST /cluster/nodes`.
+    AddNode,
+    /// `POST /cluster/nodes/{id}/drain`.
+    DrainNode,
+    /// `POST /cluster/nodes/{id}/keep`.
+    KeepNode,
+    /// `DELETE /cluster/nodes/{id}`.
+    RemoveNode,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.
@@ -87,7 +95,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 36] = [
+const KINDS: [(Kind, &str); 40] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -124,6 +132,10 @@ const KINDS: [(Kind, &str); 36] = [
     (Kind::Kill, "kill"),
     (Kind::Resume, "resume"),
     (Kind::None, "none"),
+    (Kind::AddNode, "add_node"),
+    (Kind::DrainNode, "drain_node"),
+    (Kind::KeepNode, "keep_node"),
+    (Kind::RemoveNode, "remove_node"),
 ];
 
 impl Kind {
@@ -175,6 +187,10 @@ impl Kind {
             Kind::Kill => 33,
             Kind::Resume => 34,
             Kind::None => 35,
+            Kind::AddNode => 36,
+            Kind::DrainNode => 37,
+            Kind::KeepNode => 38,
+            Kind::RemoveNode => 39,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
@@ -211,7 +227,7 @@ pub enum Parameter {
     Handler,
     /// A field's name.
     Field,
-    /// An invocation's or a dead letter's id.
+    /// An invocation's or a dead letter's id, or a node's number.
     Id,
     /// An error code.
     Code,

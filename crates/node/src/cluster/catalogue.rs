@@ -61,13 +61,13 @@ pub(crate) async fn remove(shared: &Shared, cluster: &Cluster, name: &str) -> Re
 }
 
 /// Refuses a change while this node does not follow the cluster, or hears no majority.
-fn check(shared: &Shared, cluster: &Cluster) -> Result<(), Error> {
+pub(super) fn check(shared: &Shared, cluster: &Cluster) -> Result<(), Error> {
     cluster.check_guided()?;
     if cluster.hears_majority(shared.clock.monotonic_ns()) { Ok(()) } else { Err(no_leader()) }
 }
 
-/// Has the leader change the catalogue. Gives the epoch of the guidance that holds the change.
-async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
+/// Has the leader change the guidance. Gives its epoch then, or the number of the node that was added.
+pub(super) async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
     let leader = cluster.leader().ok_or_else(no_leader)?;
     let (number, answer) = cluster.ask();
     let is_sent = if leader == cluster.me() {

@@ -1,6 +1,6 @@
 //! The task that follows guidance on this node, and decides what comes next on the node that leads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ const STATUS_NS: u64 = 100_000_000;
 /// Runs on core 0 for as long as the node does.
 pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cluster>) {
     let meta = ShardId(shared.shard_count());
+    let met = cluster.others(&Guidance::default()).into_iter().map(|other| other.node).collect();
     let mut guide = Guide {
         core,
         shared,
@@ -34,6 +35,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         present: None,
         loaded: BTreeMap::new(),
         told: BTreeMap::new(),
+        met,
         reign: None,
         said_ns: 0,
     };
@@ -70,6 +72,8 @@ struct Guide {
     loaded: BTreeMap<String, u32>,
     /// The epoch of each shard, and who is to hold it, as the cores were told.
     told: BTreeMap<usize, (u64, Vec<u16>)>,
+    /// The nodes that this one was ever linked to.
+    met: BTreeSet<NodeId>,
     reign: Option<Reign>,
     /// When this node last spoke, in monotonic nanoseconds.
     said_ns: u64,
@@ -120,6 +124,7 @@ impl Guide {
         if before.is_some_and(|before| before.epoch == guidance.epoch) {
             return;
         }
+        self.meet(&guidance);
         self.load_apps(&guidance).await;
         let dead = guidance.nodes.iter().filter(|(_, entry)| !entry.is_alive).map(|(node, _)| NodeId(*node));
         for node in dead.filter(|node| *node != self.cluster.me()) {
@@ -138,6 +143,17 @@ impl Guide {
         }
         self.cluster.set_guidance(Arc::new(guidance));
         self.said_ns = 0;
+    }
+
+    /// Links this node to those that came, and no longer to those that are gone.
+    fn meet(&mut self, guidance: &Guidance) {
+        let others = self.cluster.others(guidance);
+        for other in &others {
+            if self.met.insert(other.node) {
+                self.tell_cores(|| NodeMessage::PeerLink { node: other.node, is_up: false });
+            }
+        }
+        self.cluster.set_others(&others);
     }
 
     fn tell_cores(&self, message: impl Fn() -> NodeMessage) {
@@ -187,8 +203,10 @@ impl Guide {
     fn lead(&mut self) {
         let (me, now_ns) = (self.cluster.me(), self.now_ns());
         let (role, epoch) = self.cluster.meta_role();
-        let owner = self.core.borrow().replica(self.meta).map_or(NodeId(0), |replica| replica.promised().to);
-        self.cluster.set_leader(owner);
+        if let Some(replica) = self.core.borrow().replica(self.meta) {
+            self.cluster.set_leader(replica.promised().to);
+            self.cluster.set_voters(replica.log().set().voters());
+        }
         if role != RoleName::Owner {
             self.reign = None;
             return;
@@ -264,19 +282,20 @@ impl Guide {
     /// Makes a change that somebody has asked for.
     fn change(&mut self, Proposal { from, change }: Proposal, present: &Guidance) {
         let mut next = Guidance { epoch: present.epoch + 1, ..present.clone() };
-        let mut entries = Vec::new();
+        let (mut entries, mut value) = (Vec::new(), next.epoch);
         let made = match change {
             Change::Deploy { app, tar } => self.deployed(&app, &tar, &mut next, &mut entries),
             Change::Remove { app } => match next.apps.remove(&app) {
                 Some(_) => Ok(()),
                 None => Err(Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed"))),
             },
-            Change::Drain { node, is_draining } => match next.nodes.get_mut(&node.0) {
-                Some(entry) => {
-                    entry.is_draining = is_draining;
-                    Ok(())
-                }
-                None => Err(Error::new(ErrorCode::BadRequest, format!("the cluster has no node {node}"))),
+            Change::Drain { node, is_draining } => next.drain_node(node.0, is_draining).map_err(refused),
+            Change::AddNode { http, peer } => {
+                next.add_node(&http, &peer).map_err(refused).map(|node| value = u64::from(node))
+            }
+            Change::RemoveNode { node } => match next.remove_node(node.0).map_err(refused) {
+                Ok(()) if self.counts_in_meta(node) => Err(counts(node)),
+                result => result,
             },
         };
         if let Err(error) = made {
@@ -288,9 +307,14 @@ impl Guide {
             last = self.propose(&writes);
         }
         match (last, &mut self.reign) {
-            (Some(lsn), Some(reign)) => reign.owed.push((lsn, from, next.epoch)),
+            (Some(lsn), Some(reign)) => reign.owed.push((lsn, from, value)),
             _ => self.answer(from, Err(super::no_leader())),
         }
+    }
+
+    /// Whether a node counts in the meta shard.
+    fn counts_in_meta(&self, node: NodeId) -> bool {
+        self.core.borrow().replica(self.meta).is_some_and(|replica| replica.log().set().is_voter(node))
     }
 
     fn deployed(
@@ -356,12 +380,19 @@ impl Guide {
         }
         self.said_ns = now_ns;
         let word = Word::Status(self.status());
-        for member in &self.cluster.options.members {
-            if member.node != self.cluster.me() {
-                self.cluster.send(member.node, Lane::Mail, &word);
-            }
+        for other in self.cluster.others(&self.cluster.guidance()) {
+            self.cluster.send(other.node, Lane::Mail, &word);
         }
     }
+}
+
+fn counts(node: NodeId) -> Error {
+    let message = format!("node {node} still counts among those that agree on the guidance: try again in a moment");
+    Error::new(ErrorCode::Overloaded, message)
+}
+
+fn refused(why: millrace_guidance::Refused) -> Error {
+    Error::new(ErrorCode::BadRequest, why.to_string())
 }
 
 /// Deployments up to this number are not the leader's: those of built-in apps, and trials.

@@ -12,6 +12,7 @@ mod guide;
 mod holding;
 mod inbound;
 pub(crate) mod log_reader;
+mod nodes;
 pub(crate) mod records;
 mod rows;
 pub(crate) mod snapshots;
@@ -27,12 +28,13 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_guidance::{Guidance, Held, Status};
 use millrace_log::{Batch, RecoveredReplica};
-use millrace_peers::{ClusterId, Identity, Lane, Links, SendError};
+use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
+pub(crate) use nodes::change_nodes;
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub(crate) use wire::{For, Part, Word};
 
@@ -56,9 +58,11 @@ pub struct ClusterOptions {
     pub identity: Identity,
     /// This node's id.
     pub node: NodeId,
-    /// All nodes that the cluster began with, this one included, by id.
+    /// All nodes that are known when this one is made, this one included, by id.
     pub members: Vec<Member>,
-    /// How many of them hold each shard. 0: all.
+    /// Whether this node came to a cluster that was there already. Else the members are those that the cluster began with.
+    pub has_joined: bool,
+    /// How many of those hold each shard. 0: all.
     pub replicas: u16,
 }
 
@@ -71,6 +75,8 @@ pub(crate) struct Cluster {
     pub is_emptied: bool,
     links: RwLock<Option<Links>>,
     guidance: RwLock<Arc<Guidance>>,
+    /// Those that count in the meta shard, as its replica here knows. None before it knows any.
+    voters: RwLock<Vec<NodeId>>,
     /// The guidance that all cores were told.
     followed_epoch: AtomicU64,
     /// What each other node has said of itself last, since this node has started.
@@ -139,14 +145,14 @@ pub(crate) struct Condition {
     pub held: Vec<Held>,
 }
 
-/// A change of the catalogue that somebody wants.
+/// A change of the guidance that somebody wants.
 pub(crate) struct Proposal {
     /// Who wants it, and under which number that node waits for the answer.
     pub from: (NodeId, u64),
     pub change: Change,
 }
 
-/// A change of the catalogue.
+/// A change of the guidance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Deploy an app: its name and a tar of its files.
@@ -155,6 +161,10 @@ pub(crate) enum Change {
     Remove { app: String },
     /// Have a node's shards moved away, or no longer.
     Drain { node: NodeId, is_draining: bool },
+    /// There is one more node, which has yet to be started.
+    AddNode { http: String, peer: String },
+    /// A node that holds nothing is none of the cluster any more.
+    RemoveNode { node: NodeId },
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -170,6 +180,7 @@ impl Cluster {
             is_emptied,
             links: RwLock::default(),
             guidance: RwLock::default(),
+            voters: RwLock::default(),
             followed_epoch: AtomicU64::new(0),
             others: Mutex::default(),
             is_current: AtomicBool::new(false),
@@ -224,10 +235,24 @@ impl Cluster {
         node == self.me() || locked(&self.others).get(&node).is_some_and(|other| !is_late(other))
     }
 
-    /// Whether this node hears a majority of the nodes, itself among them.
+    pub(super) fn set_voters(&self, voters: impl Iterator<Item = NodeId>) {
+        *self.voters.write().unwrap_or_else(PoisonError::into_inner) = voters.collect();
+    }
+
+    /// Whether a majority of those that decide about the guidance is among these.
+    fn is_majority(&self, is_in: impl Fn(NodeId) -> bool) -> bool {
+        let voters = self.voters.read().unwrap_or_else(PoisonError::into_inner);
+        let all = if voters.is_empty() {
+            self.options.members.iter().map(|member| member.node).collect()
+        } else {
+            voters.clone()
+        };
+        all.iter().filter(|node| is_in(**node)).count() * 2 > all.len()
+    }
+
+    /// Whether this node hears a majority of those that decide about the guidance; it may be one of them.
     pub(crate) fn hears_majority(&self, now_ns: u64) -> bool {
-        let members = &self.options.members;
-        members.iter().filter(|member| self.hears(member.node, now_ns)).count() * 2 > members.len()
+        self.is_majority(|node| self.hears(node, now_ns))
     }
 
     /// Notes when this node follows what a majority has told it, once it does.
@@ -237,9 +262,16 @@ impl Cluster {
             return;
         }
         let others = locked(&self.others);
-        let is_majority = (others.len() + 1) * 2 > self.options.members.len();
+        let is_majority = self.is_majority(|node| node == self.me() || others.contains_key(&node));
         if is_majority && others.values().all(|other| other.follows <= followed) {
             self.is_current.store(true, Ordering::Release);
+        }
+    }
+
+    /// Sets who the other nodes are.
+    pub(super) fn set_others(&self, others: &[PeerAddress]) {
+        if let Some(links) = self.links.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            links.set_peers(others);
         }
     }
 

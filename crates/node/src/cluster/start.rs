@@ -7,18 +7,18 @@ use std::{fs, io};
 
 use millrace_base::{Lsn, ShardId};
 use millrace_driver::{Hosted, apply_entry};
-use millrace_guidance::first_replicas;
+use millrace_guidance::{Guidance, first_replicas};
 use millrace_io::{Clock, Disk, Random, RealRandom};
 use millrace_log::{RecoveredReplica, RecoveredReplicas, ReplicaEntryRef, ShardCheckpoint, recover_replicas};
 use millrace_manifest::Manifest;
-use millrace_peers::{Config, Links, PeerAddress, Timing};
+use millrace_peers::{Config, Links, Timing};
 use millrace_replica::{EntryId, Epoch, LogView, NodeId, Promised, Recovered, Replica, ReplicaSet, Settings};
 use millrace_shard::ShardOptions;
 use millrace_store::{Checkpoint, ImportState, Store, StoreError};
 
-use super::Cluster;
 use super::inbound::Inbound;
 use super::records::{entry_of, kind_of_record};
+use super::{Cluster, ClusterOptions};
 use crate::core::Shared;
 use crate::directory::{DataDirectory, write_durably};
 use crate::node::StartError;
@@ -81,7 +81,6 @@ pub(crate) fn hosted(
 ) -> Result<Vec<Hosted>, StartError> {
     let options = &cluster.options;
     let meta = stores.len() - 1;
-    let members: Vec<u16> = options.members.iter().map(|member| member.node.0).collect();
     let mut hosted = Vec::new();
     for (index, store) in stores.into_iter().enumerate() {
         let shard = ShardId(u16::try_from(index).expect("shards are few"));
@@ -94,10 +93,8 @@ pub(crate) fn hosted(
                 recovered
             }
             None => {
-                let count = if index == meta { 0 } else { options.replicas };
-                let first = first_replicas(&members, count, shard.0);
-                let set = ReplicaSet::of(first.into_iter().map(NodeId));
-                new_replica(set, !cluster.is_emptied && !given_up.contains(&shard))
+                let is_whole = !cluster.is_emptied && !given_up.contains(&shard);
+                new_replica(first_set(options, shard, index == meta), is_whole)
             }
         };
         let nonce = random.next_u64();
@@ -106,6 +103,17 @@ pub(crate) fn hosted(
         hosted.push(Hosted { shard, replica, store, tail, options });
     }
     Ok(hosted)
+}
+
+/// Who held a shard's log before its first entry, as far as this node knows. One that has joined counts itself to nobody's,
+/// and knows whom it may ask.
+fn first_set(options: &ClusterOptions, shard: ShardId, is_meta: bool) -> ReplicaSet {
+    let members = options.members.iter().map(|member| member.node.0);
+    if options.has_joined {
+        return ReplicaSet::of_learners(members.map(NodeId));
+    }
+    let count = if is_meta { 0 } else { options.replicas };
+    ReplicaSet::of(first_replicas(&members.collect::<Vec<_>>(), count, shard.0).into_iter().map(NodeId))
 }
 
 fn wrong(shard: ShardId) -> StartError {
@@ -185,9 +193,8 @@ pub(crate) fn link(shared: &Arc<Shared>, cluster: &Arc<Cluster>) -> Result<(), S
         identity: options.identity.clone(),
         timing: Timing::default(),
     };
-    let others = options.members.iter().filter(|member| member.node != options.node);
-    let peers: Vec<PeerAddress> =
-        others.map(|member| PeerAddress { node: member.node, address: member.peer.clone() }).collect();
+    // The guide adds those that it reads of.
+    let peers = cluster.others(&Guidance::default());
     let inbound = Arc::new(Inbound::new(Arc::clone(shared), Arc::clone(cluster)));
     inbound.begin();
     let links = Links::start(config, &peers, Arc::new(RealRandom), inbound);

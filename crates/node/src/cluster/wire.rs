@@ -5,8 +5,9 @@
 //! 1     a replica's message (replication.md)
 //! 2     2 bytes: the core it is for, FFFF for that of its shard, FFFE for all; a frame between cores (format.md)
 //! 3     a status: JSON (guidance.md)
-//! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay), 2 bytes length of the
-//!       name, the name, for kind 1 a tar; the name of a node is its number
+//! 4     a change of the guidance: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay, 5 add a node, 6 remove
+//!       one), 2 bytes length of the name, the name, for kind 1 a tar; the name of a node is its number, or for kind 5 where
+//!       it serves, and behind that where it hears others
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
@@ -218,6 +219,8 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
         Change::Deploy { app, tar } => (1, app.clone(), &tar[..]),
         Change::Remove { app } => (2, app.clone(), &[][..]),
         Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string(), &[][..]),
+        Change::AddNode { http, peer } => (5, http.clone(), peer.as_bytes()),
+        Change::RemoveNode { node } => (6, node.to_string(), &[][..]),
     };
     out.push(kind);
     put_name(&name, out);
@@ -244,6 +247,8 @@ fn take_change(mut rest: Bytes) -> Option<Change> {
         1 => Some(Change::Deploy { app: name, tar: rest }),
         2 if rest.is_empty() => Some(Change::Remove { app: name }),
         3 | 4 if rest.is_empty() => Some(Change::Drain { node: NodeId(name.parse().ok()?), is_draining: kind == 3 }),
+        5 => Some(Change::AddNode { http: name, peer: std::str::from_utf8(&rest).ok()?.to_owned() }),
+        6 if rest.is_empty() => Some(Change::RemoveNode { node: NodeId(name.parse().ok()?) }),
         _ => None,
     }
 }
@@ -279,6 +284,8 @@ mod tests {
             Word::Change(2, Change::Remove { app: "bank".to_owned() }),
             Word::Change(3, Change::Drain { node: NodeId(2), is_draining: true }),
             Word::Change(4, Change::Drain { node: NodeId(2), is_draining: false }),
+            Word::Change(5, Change::AddNode { http: "10.0.0.1:80".to_owned(), peer: "10.0.0.1:70".to_owned() }),
+            Word::Change(6, Change::RemoveNode { node: NodeId(2) }),
             Word::Answer(5, Ok(9)),
             Word::Answer(6, Err(Error::new(ErrorCode::AppRefused, "a.ts: no"))),
             Word::Snapshot(ShardId(3), 7, Part::Offer { at: Lsn(8) }),
@@ -315,7 +322,7 @@ mod tests {
                 let _ = Word::decode(&bytes.slice(..cut));
             }
         }
-        for bytes in [&b""[..], b"\0", b"\x06abc", b"\x02\xff\xff\x09", b"\x04\0\0\0\0\0\0\0\0\x05\0\0"] {
+        for bytes in [&b""[..], b"\0", b"\x06abc", b"\x02\xff\xff\x09", b"\x04\0\0\0\0\0\0\0\0\x07\0\0"] {
             assert!(Word::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
         }
     }

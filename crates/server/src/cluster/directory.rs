@@ -38,6 +38,9 @@ pub(super) struct ClusterFile {
     /// How many nodes hold each shard from the beginning. 0: all.
     #[serde(default)]
     replicas: u16,
+    /// The node came to a cluster that was there: the members are those of that time.
+    #[serde(default)]
+    has_joined: bool,
     members: Vec<MemberEntry>,
 }
 
@@ -63,7 +66,12 @@ impl ClusterFile {
         (shards, replicas): (u16, u16),
         members: Vec<MemberEntry>,
     ) -> Self {
-        Self { format: FORMAT, cluster: cluster.to_string(), node, shards, replicas, members }
+        Self { format: FORMAT, cluster: cluster.to_string(), node, shards, replicas, has_joined: false, members }
+    }
+
+    /// Of a node that comes to a cluster that is there.
+    pub(super) fn joined(cluster: ClusterId, node: u16, shards: u16, members: Vec<MemberEntry>) -> Self {
+        Self { has_joined: true, ..Self::new(cluster, node, (shards, 0), members) }
     }
 
     /// Reads a node's directory.
@@ -133,5 +141,6 @@ pub(crate) fn options(directory: &Path) -> Result<(String, u16, ClusterOptions),
     let member =
         |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
     let members = file.members.iter().map(member).collect();
-    Ok((http, file.shards, ClusterOptions { id, identity, node: NodeId(file.node), members, replicas: file.replicas }))
+    let (node, replicas, has_joined) = (NodeId(file.node), file.replicas, file.has_joined);
+    Ok((http, file.shards, ClusterOptions { id, identity, node, members, has_joined, replicas }))
 }
