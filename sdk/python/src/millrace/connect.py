@@ -20,7 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--app", help="the app that the services are; the module's name if it is left out")
     parser.add_argument("--key", help=f"an API key with the role worker; ${KEY_VARIABLE} if it is left out")
     parser.add_argument("--threads", type=int, default=THREADS, help="how many plain def handlers run at once")
-    parser.add_argument("--concurrency", type=int, help="how many calls from outside run at once; 256 if it is left out")
+    parser.add_argument(
+        "--concurrency", type=int, help="how many calls from outside run at once; 256 if it is left out"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
