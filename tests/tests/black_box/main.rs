@@ -6,6 +6,7 @@ mod bench;
 mod cluster;
 mod cluster_elastic;
 mod cluster_lost;
+mod cluster_records;
 mod command_line;
 mod containment;
 mod crash;

@@ -10,8 +10,10 @@
 mod catalogue;
 mod guide;
 mod inbound;
+mod loading;
 pub(crate) mod log_reader;
 pub(crate) mod records;
+mod replacing;
 mod rows;
 pub(crate) mod snapshots;
 mod start;
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, ShardId, limits};
+use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
 use millrace_guidance::{Guidance, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, SendError};
@@ -34,6 +36,7 @@ use crate::core::Core;
 
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
+pub(crate) use replacing::replace;
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub(crate) use wire::{For, Part, Word};
 
@@ -92,6 +95,8 @@ pub(crate) struct Cluster {
     proposals: Mutex<Vec<Proposal>>,
     /// Who waits for the answer of the leader, by number.
     asked: Mutex<Asked>,
+    /// For what is loaded and does not serve yet, by the number of its deployment: the services that go with it.
+    going: Mutex<BTreeMap<u32, Vec<Name>>>,
     /// There is something for the guide to do.
     pub wake: Notify,
 }
@@ -152,6 +157,10 @@ pub(crate) enum Change {
     Remove { app: String },
     /// Have a node's shards moved away, or no longer.
     Drain { node: NodeId, is_draining: bool },
+    /// Have all nodes load what may replace an app whose content still is `expected`. It does not serve yet.
+    Prepare { app: String, expected: String, tar: Bytes },
+    /// What was loaded serves from now on, or is forgotten.
+    Settle { app: String, deployment: u32, is_taken: bool },
 }
 
 /// Entries that a replica may lack and still count as caught up.
@@ -181,6 +190,7 @@ impl Cluster {
             resets: Mutex::default(),
             proposals: Mutex::default(),
             asked: Mutex::default(),
+            going: Mutex::default(),
             wake: Notify::new(),
         }
     }

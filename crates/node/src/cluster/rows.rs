@@ -7,7 +7,7 @@
 
 use millrace_base::{EntityKey, Value, ValueKind};
 use millrace_format::Write;
-use millrace_guidance::{AppEntry, Guidance};
+use millrace_guidance::Guidance;
 use millrace_store::Store;
 
 /// Bytes of a part of a tar: far below what a value may have, and several fit in an entry.
@@ -58,8 +58,8 @@ pub(super) fn writes_of_app(name: &str, content: &str, tar: &[u8]) -> Vec<Vec<Wr
 ///
 /// # Errors
 /// Why it cannot be read.
-pub(super) fn tar_of_app(store: &mut Store, name: &str, entry: &AppEntry) -> Result<Vec<u8>, String> {
-    let entity = app_entity(name, &entry.content);
+pub(super) fn tar_of_app(store: &mut Store, name: &str, content: &str) -> Result<Vec<u8>, String> {
+    let entity = app_entity(name, content);
     let mut tar = Vec::new();
     for index in 0.. {
         match store.get(&entity, &part_field(index)).map_err(|error| error.to_string())? {

@@ -5,8 +5,9 @@
 //! 1     a replica's message (replication.md)
 //! 2     2 bytes: the core it is for, FFFF for that of its shard, FFFE for all; a frame between cores (format.md)
 //! 3     a status: JSON (guidance.md)
-//! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay), 2 bytes length of the
-//!       name, the name, for kind 1 a tar; the name of a node is its number
+//! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay, 5 prepare, 6 take,
+//!       7 give up), 2 bytes length of the name, the name, for kind 1 a tar; the name of a node is its number; for kind 5
+//!       the content now, as a name, and a tar; for kinds 6 and 7 4 bytes deployment
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
@@ -214,14 +215,24 @@ fn put_name(name: &str, out: &mut Vec<u8>) {
 }
 
 fn put_change(change: &Change, out: &mut Vec<u8>) {
-    let (kind, name, tar) = match change {
-        Change::Deploy { app, tar } => (1, app.clone(), &tar[..]),
-        Change::Remove { app } => (2, app.clone(), &[][..]),
-        Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string(), &[][..]),
+    let (kind, name) = match change {
+        Change::Deploy { app, .. } => (1, app.clone()),
+        Change::Remove { app } => (2, app.clone()),
+        Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string()),
+        Change::Prepare { app, .. } => (5, app.clone()),
+        Change::Settle { app, is_taken, .. } => (if *is_taken { 6 } else { 7 }, app.clone()),
     };
     out.push(kind);
     put_name(&name, out);
-    out.extend_from_slice(tar);
+    match change {
+        Change::Deploy { tar, .. } => out.extend_from_slice(tar),
+        Change::Prepare { expected, tar, .. } => {
+            put_name(expected, out);
+            out.extend_from_slice(tar);
+        }
+        Change::Settle { deployment, .. } => out.extend_from_slice(&deployment.to_le_bytes()),
+        Change::Remove { .. } | Change::Drain { .. } => {}
+    }
 }
 
 fn take<const N: usize>(rest: &mut Bytes) -> Option<[u8; N]> {
@@ -244,6 +255,11 @@ fn take_change(mut rest: Bytes) -> Option<Change> {
         1 => Some(Change::Deploy { app: name, tar: rest }),
         2 if rest.is_empty() => Some(Change::Remove { app: name }),
         3 | 4 if rest.is_empty() => Some(Change::Drain { node: NodeId(name.parse().ok()?), is_draining: kind == 3 }),
+        5 => take_name(&mut rest).map(|expected| Change::Prepare { app: name, expected, tar: rest }),
+        6 | 7 if rest.len() == 4 => {
+            let deployment = u32::from_le_bytes(take(&mut rest)?);
+            Some(Change::Settle { app: name, deployment, is_taken: kind == 6 })
+        }
         _ => None,
     }
 }
@@ -275,7 +291,10 @@ mod tests {
             Word::Frame(For::Every, Frame::Message(reply.clone())),
             Word::Frame(For::Shard, Frame::Message(reply)),
             Word::Status(Status { incarnation: 5, guidance_epoch: 6, ..Status::default() }),
-            Word::Change(1, Change::Deploy { app: "bank".to_owned(), tar }),
+            Word::Change(1, Change::Deploy { app: "bank".to_owned(), tar: tar.clone() }),
+            Word::Change(1, Change::Prepare { app: "bank".to_owned(), expected: "00ff".to_owned(), tar }),
+            Word::Change(1, Change::Settle { app: "bank".to_owned(), deployment: 7, is_taken: true }),
+            Word::Change(1, Change::Settle { app: "bank".to_owned(), deployment: 7, is_taken: false }),
             Word::Change(2, Change::Remove { app: "bank".to_owned() }),
             Word::Change(3, Change::Drain { node: NodeId(2), is_draining: true }),
             Word::Change(4, Change::Drain { node: NodeId(2), is_draining: false }),
@@ -315,7 +334,7 @@ mod tests {
                 let _ = Word::decode(&bytes.slice(..cut));
             }
         }
-        for bytes in [&b""[..], b"\0", b"\x06abc", b"\x02\xff\xff\x09", b"\x04\0\0\0\0\0\0\0\0\x05\0\0"] {
+        for bytes in [&b""[..], b"\0", b"\x06abc", b"\x02\xff\xff\x09", b"\x04\0\0\0\0\0\0\0\0\x05\0\0", b"\x04\0\0\0\0\0\0\0\0\x06\0\0\x01"] {
             assert!(Word::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
         }
     }
