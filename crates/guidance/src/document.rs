@@ -25,6 +25,9 @@ pub struct Guidance {
     pub apps: BTreeMap<String, AppEntry>,
     /// The number of the last deployment. Each deployment has its own, equal on all nodes.
     pub last_deployment: u32,
+    /// The versions of the tables that the meta shard holds, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tables: BTreeMap<String, u64>,
 }
 
 /// One node.
@@ -195,12 +198,15 @@ mod tests {
     }
 
     #[test]
-    fn what_may_replace_an_app_is_part_of_it() {
+    fn what_may_replace_an_app_and_tables_are_parts_of_it() {
         let mut guidance = guidance();
         let next = NextApp { deployment: 6, content: "11".to_owned() };
         guidance.apps.get_mut("bank").expect("deployed").next = Some(next);
         let text = String::from_utf8(guidance.encode()).expect("text");
         assert!(text.contains(r#""version":2,"next":{"deployment":6,"content":"11"}}"#), "{text}");
+        guidance.tables.insert("users".to_owned(), 3);
+        let text = String::from_utf8(guidance.encode()).expect("text");
+        assert!(text.ends_with(r#""last_deployment":5,"tables":{"users":3}}"#), "{text}");
         assert_eq!(Guidance::decode(text.as_bytes()), Ok(guidance));
     }
 

@@ -47,6 +47,12 @@ impl CoreHandle {
         self.core.borrow().index()
     }
 
+    /// Whether this node knows what its cluster has agreed on, or stands alone.
+    #[must_use]
+    pub fn is_guided(&self) -> bool {
+        check_guided(&self.core.borrow()).is_ok()
+    }
+
     /// Asks one shard for something, wherever it is.
     pub(crate) async fn ask<Q: Ask<Reply: 'static>>(&self, shard: ShardId, question: Q) -> Result<Q::Reply, Error> {
         self.begin(Asked { shard, question }).reply().await

@@ -62,7 +62,7 @@ fn ids(demo: &Demo, node: u16) -> Vec<String> {
 fn any_node_serves_records_and_their_types() {
     let data = tempfile::tempdir().expect("a folder");
     let demo = Demo::start(&data.path().join("demo"));
-    let made = send(&demo, 1, "PUT", "/schemas/item", &json!({ "schema": item(), "changes": true }));
+    let made = send(&demo, 1, "PUT", "/schemas/item", &json!({ "schema": item(), "changes": {} }));
     assert_eq!(made.status, 201, "{}", made.text());
     // Of a type that is new, all nodes know at once.
     for number in 0..40_u16 {

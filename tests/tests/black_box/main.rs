@@ -7,6 +7,7 @@ mod cluster;
 mod cluster_elastic;
 mod cluster_lost;
 mod cluster_records;
+mod cluster_s3;
 mod command_line;
 mod containment;
 mod crash;

@@ -13,7 +13,7 @@ use millrace_replica::{Epoch, NodeId, RoleName};
 
 use super::loading::Loading;
 use super::replacing::{self, NEXT_NS};
-use super::{Change, Cluster, Heard, Proposal, Word, locked, rows};
+use super::{Change, Cluster, Heard, Proposal, Word, locked, rows, tables};
 use crate::apps::{app_of_tar, version_of};
 use crate::backend::CoreHandle;
 use crate::built_in_apps;
@@ -117,7 +117,11 @@ impl Guide {
                 return;
             }
             self.read_lsn = store.lsn();
-            rows::guidance(store)
+            let read = rows::guidance(store);
+            if let Ok(Some(guidance)) = &read {
+                self.cluster.options.tables.follow(guidance, store);
+            }
+            read
         };
         let guidance = match read {
             Ok(Some(guidance)) => guidance,
@@ -202,6 +206,9 @@ impl Guide {
             let change = Change::Settle { app: app.clone(), deployment, is_taken: false };
             return Some(Proposal { from: (me, 0), change });
         }
+        if let Some(change) = self.cluster.options.tables.missing(present) {
+            return Some(Proposal { from: (me, 0), change });
+        }
         let mut proposals = locked(&self.cluster.proposals);
         let may_be_made = |proposal: &Proposal| coming.is_none() || !matches!(proposal.change, Change::Prepare { .. });
         let at = proposals.iter().position(may_be_made)?;
@@ -248,16 +255,21 @@ impl Guide {
     /// Makes a change that somebody has asked for.
     fn change(&mut self, Proposal { from, change }: Proposal, present: &Guidance) {
         let mut next = Guidance { epoch: present.epoch + 1, ..present.clone() };
-        let mut entries = Vec::new();
+        let (mut entries, mut unneeded) = (Vec::new(), Vec::new());
         let made = match change {
             Change::Deploy { app, tar } => self.deployed(&app, &tar, &mut next, &mut entries),
             Change::Prepare { app, expected, tar } => {
                 replacing::prepared(&mut next, (&app, &expected, &tar), &mut entries)
             }
+            Change::Table { name, before, bytes } => {
+                let mut core = self.core.borrow_mut();
+                let store = core.hosted_store(self.meta);
+                tables::replaced(&mut next, (&name, before, &bytes), store, (&mut entries, &mut unneeded))
+            }
             Change::Settle { app, deployment, is_taken } => {
                 let mut core = self.core.borrow_mut();
                 let store = core.hosted_store(self.meta);
-                replacing::settled(&mut next, (&app, deployment, is_taken), store, &mut entries)
+                replacing::settled(&mut next, (&app, deployment, is_taken), store, &mut unneeded)
             }
             Change::Remove { app } => match next.apps.remove(&app) {
                 Some(_) => Ok(()),
@@ -274,7 +286,9 @@ impl Guide {
         if let Err(error) = made {
             return self.answer(from, Err(error));
         }
-        entries.push(vec![rows::write_of(&next)]);
+        // In one entry: nobody reads a guidance that names what is gone.
+        unneeded.push(rows::write_of(&next));
+        entries.push(unneeded);
         let mut last = None;
         for writes in entries {
             last = self.propose(&writes);

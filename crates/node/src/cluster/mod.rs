@@ -17,6 +17,7 @@ mod replacing;
 mod rows;
 pub(crate) mod snapshots;
 mod start;
+mod tables;
 mod view;
 mod wire;
 
@@ -38,6 +39,8 @@ pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
 pub(crate) use replacing::replace;
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
+pub use tables::Tables;
+pub(crate) use tables::serve as serve_tables;
 pub(crate) use wire::{For, Part, Word};
 
 /// A node of the cluster, as it is known before anything is agreed.
@@ -62,6 +65,8 @@ pub struct ClusterOptions {
     pub node: NodeId,
     /// All nodes that the cluster began with, this one included, by id.
     pub members: Vec<Member>,
+    /// What the nodes hold together beside shards and apps.
+    pub tables: Arc<Tables>,
 }
 
 /// What all cores of this node share of the cluster.
@@ -161,6 +166,8 @@ pub(crate) enum Change {
     Prepare { app: String, expected: String, tar: Bytes },
     /// What was loaded serves from now on, or is forgotten.
     Settle { app: String, deployment: u32, is_taken: bool },
+    /// Replace a table that still has the version `before`; 0 is that of a table that is not there.
+    Table { name: String, before: u64, bytes: Bytes },
 }
 
 /// Entries that a replica may lack and still count as caught up.

@@ -126,9 +126,11 @@ pub(super) fn settled(
     next: &mut Guidance,
     (name, deployment, is_taken): (&str, u32, bool),
     store: Option<&mut Store>,
-    entries: &mut Vec<Vec<Write>>,
+    deletions: &mut Vec<Write>,
 ) -> Result<(), Error> {
-    let Some(entry) = next.apps.get_mut(name) else { return if is_taken { Err(replaced_meanwhile(name)) } else { Ok(()) } };
+    let Some(entry) = next.apps.get_mut(name) else {
+        return if is_taken { Err(replaced_meanwhile(name)) } else { Ok(()) };
+    };
     let Some(coming) = entry.next.take_if(|coming| coming.deployment == deployment) else {
         return if is_taken && entry.deployment != deployment { Err(replaced_meanwhile(name)) } else { Ok(()) };
     };
@@ -141,7 +143,7 @@ pub(super) fn settled(
     };
     let is_kept = unneeded.is_empty() || before == coming.content;
     if let Some(store) = store.filter(|_| !is_kept) {
-        entries.push(rows::deletions_of_app(store, name, &unneeded));
+        deletions.extend(rows::deletions_of_app(store, name, &unneeded));
     }
     if entry.deployment == 0 && entry.next.is_none() {
         next.apps.remove(name);
@@ -171,7 +173,8 @@ mod tests {
         assert_eq!(coming(&guidance), Some(NextApp { deployment: 17, content: content.clone() }));
         assert_eq!((guidance.apps["records"].deployment, entries.len()), (0, 1), "its files are kept, and it waits");
         for _ in 0..2 {
-            settled(&mut guidance, ("records", 17, true), None, &mut entries).expect("said again, it changes nothing");
+            settled(&mut guidance, ("records", 17, true), None, &mut Vec::new())
+                .expect("said again, it changes nothing");
             let serves = AppEntry { deployment: 17, content: content.clone(), version: 1, next: None };
             assert_eq!(guidance.apps["records"], serves);
         }
@@ -184,11 +187,11 @@ mod tests {
     fn what_is_given_up_leaves_no_trace_and_is_not_taken_later() {
         let (mut guidance, mut entries) = (Guidance { last_deployment: 16, ..Guidance::default() }, Vec::new());
         prepared(&mut guidance, ("records", "", &tar("1").0), &mut entries).expect("there was none");
-        settled(&mut guidance, ("records", 16, false), None, &mut entries).expect("it is another one");
+        settled(&mut guidance, ("records", 16, false), None, &mut Vec::new()).expect("it is another one");
         assert!(coming(&guidance).is_some());
-        settled(&mut guidance, ("records", 17, false), None, &mut entries).expect("given up");
+        settled(&mut guidance, ("records", 17, false), None, &mut Vec::new()).expect("given up");
         assert!(guidance.apps.is_empty());
-        let late = settled(&mut guidance, ("records", 17, true), None, &mut entries);
+        let late = settled(&mut guidance, ("records", 17, true), None, &mut Vec::new());
         assert_eq!(late.expect_err("it is gone").code, ErrorCode::PreconditionFailed);
     }
 }

@@ -7,7 +7,8 @@
 //! 3     a status: JSON (guidance.md)
 //! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay, 5 prepare, 6 take,
 //!       7 give up), 2 bytes length of the name, the name, for kind 1 a tar; the name of a node is its number; for kind 5
-//!       the content now, as a name, and a tar; for kinds 6 and 7 4 bytes deployment
+//!       the content now, as a name, and a tar; for kinds 6 and 7 4 bytes deployment; kind 8 is a table: 8 bytes version before,
+//!       and its bytes
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
@@ -221,6 +222,7 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
         Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string()),
         Change::Prepare { app, .. } => (5, app.clone()),
         Change::Settle { app, is_taken, .. } => (if *is_taken { 6 } else { 7 }, app.clone()),
+        Change::Table { name, .. } => (8, name.clone()),
     };
     out.push(kind);
     put_name(&name, out);
@@ -231,6 +233,10 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
             out.extend_from_slice(tar);
         }
         Change::Settle { deployment, .. } => out.extend_from_slice(&deployment.to_le_bytes()),
+        Change::Table { before, bytes, .. } => {
+            out.extend_from_slice(&before.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
         Change::Remove { .. } | Change::Drain { .. } => {}
     }
 }
@@ -259,6 +265,10 @@ fn take_change(mut rest: Bytes) -> Option<Change> {
         6 | 7 if rest.len() == 4 => {
             let deployment = u32::from_le_bytes(take(&mut rest)?);
             Some(Change::Settle { app: name, deployment, is_taken: kind == 6 })
+        }
+        8 => {
+            let before = u64::from_le_bytes(take(&mut rest)?);
+            Some(Change::Table { name, before, bytes: rest })
         }
         _ => None,
     }
@@ -292,6 +302,7 @@ mod tests {
             Word::Frame(For::Shard, Frame::Message(reply)),
             Word::Status(Status { incarnation: 5, guidance_epoch: 6, ..Status::default() }),
             Word::Change(1, Change::Deploy { app: "bank".to_owned(), tar: tar.clone() }),
+            Word::Change(1, Change::Table { name: "users".to_owned(), before: 3, bytes: tar.clone() }),
             Word::Change(1, Change::Prepare { app: "bank".to_owned(), expected: "00ff".to_owned(), tar }),
             Word::Change(1, Change::Settle { app: "bank".to_owned(), deployment: 7, is_taken: true }),
             Word::Change(1, Change::Settle { app: "bank".to_owned(), deployment: 7, is_taken: false }),
@@ -334,7 +345,14 @@ mod tests {
                 let _ = Word::decode(&bytes.slice(..cut));
             }
         }
-        for bytes in [&b""[..], b"\0", b"\x06abc", b"\x02\xff\xff\x09", b"\x04\0\0\0\0\0\0\0\0\x05\0\0", b"\x04\0\0\0\0\0\0\0\0\x06\0\0\x01"] {
+        for bytes in [
+            &b""[..],
+            b"\0",
+            b"\x06abc",
+            b"\x02\xff\xff\x09",
+            b"\x04\0\0\0\0\0\0\0\0\x05\0\0",
+            b"\x04\0\0\0\0\0\0\0\0\x06\0\0\x01",
+        ] {
             assert!(Word::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
         }
     }

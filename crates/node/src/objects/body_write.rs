@@ -51,6 +51,7 @@ pub struct BodyIn {
     /// What the client says it will be.
     length: Option<u64>,
     may_be_inline: bool,
+    is_small_only: bool,
     gathered: Vec<Bytes>,
     gathered_bytes: usize,
     written_bytes: u64,
@@ -75,6 +76,7 @@ impl BodyIn {
             length,
             // A part's row says where its body is: what completes an upload moves no bytes.
             may_be_inline: owner.part.is_none(),
+            is_small_only: store.is_small_only,
             gathered: Vec::new(),
             gathered_bytes: 0,
             written_bytes: 0,
@@ -104,6 +106,13 @@ impl BodyIn {
         let taken = Error::new(ErrorCode::Internal, "a body was written to while it was being written");
         match std::mem::replace(&mut self.stage, Stage::Failed(taken)) {
             Stage::Idle(work) => Ok(work),
+            Stage::Small(_) if self.is_small_only => {
+                let message =
+                    format!("a cluster keeps objects of at most {INLINE_BYTES} bytes, and no uploads in parts yet");
+                let error = Error::new(ErrorCode::TooLarge, message);
+                self.stage = Stage::Failed(error.clone());
+                Err(error)
+            }
             Stage::Small(hasher) => {
                 let begun = self.store.bodies.begin(self.core, self.shard, &self.owner, self.length);
                 match begun {

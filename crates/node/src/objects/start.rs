@@ -72,7 +72,7 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     if recovered.bodies > 0 {
         tracing::info!(bodies = recovered.bodies, walked_segments = recovered.walked_segments, "bodies of objects");
     }
-    let (store, threads) = BodyStore::start(Arc::new(bodies), disk, options.cores)?;
+    let (store, threads) = BodyStore::start(Arc::new(bodies), disk, (options.cores, options.cluster.is_some()))?;
     Ok((Some(store), threads))
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct BodyStore {
     pub disk: Arc<HeldDisk>,
     pub pool: Pool,
     pub syncers: Vec<Syncer>,
+    /// Only what fits into an entry is kept: nobody else would have the rest.
+    pub is_small_only: bool,
     under_way: AtomicUsize,
 }
 
@@ -47,7 +49,7 @@ impl BodyStore {
     pub(crate) fn start(
         bodies: Arc<Bodies>,
         disk: Arc<HeldDisk>,
-        cores: usize,
+        (cores, is_small_only): (usize, bool),
     ) -> io::Result<(Arc<Self>, Vec<JoinHandle<()>>)> {
         let (pool, mut threads) = Pool::start("body", cores * THREADS_PER_CORE)?;
         let mut syncers = Vec::with_capacity(cores);
@@ -56,7 +58,7 @@ impl BodyStore {
             syncers.push(syncer);
             threads.push(thread);
         }
-        Ok((Arc::new(Self { bodies, disk, pool, syncers, under_way: AtomicUsize::new(0) }), threads))
+        Ok((Arc::new(Self { bodies, disk, pool, syncers, is_small_only, under_way: AtomicUsize::new(0) }), threads))
     }
 
     /// A place for one more body.
