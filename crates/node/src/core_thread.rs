@@ -190,6 +190,10 @@ fn run_beside(core: &SharedCore) {
         tokio::task::spawn_local(cluster::serve_tables(Arc::clone(&shared), Arc::clone(&cluster)));
         tokio::task::spawn_local(cluster::guide(Rc::clone(core), Arc::clone(&shared), cluster));
     }
+    if let Some(carrier) = shared.carrier.clone() {
+        tokio::task::spawn_local(Arc::clone(&carrier).serve());
+        tokio::task::spawn_local(carrier.keep_up());
+    }
     if let Some(bodies) = shared.bodies.clone() {
         tokio::task::spawn_local(objects::look_after(node, bodies));
     }

@@ -279,6 +279,8 @@ impl Found {
         let Recovery { mut stores, checkpoint, next_run, segments, replicas, is_log_closed } = recovery;
         let (flusher_handle, flusher) = Flusher::new();
         let ((cores, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
+        let of_cluster = bodies.as_ref().zip(cluster.as_ref());
+        let carrier = of_cluster.map(|(bodies, cluster)| cluster::Carrier::new(bodies, cluster, Arc::new(RealClock)));
         let shared = Arc::new(Shared {
             placement: Arc::new(Placement::in_turn(directory.shard_count(), options.cores)),
             clock: Arc::new(RealClock),
@@ -295,6 +297,7 @@ impl Found {
             outside,
             cluster: cluster.clone(),
             bodies,
+            carrier,
             is_log_closed,
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
             is_backing_up: AtomicBool::new(false),

@@ -104,3 +104,141 @@ fn has_secret(folder: &Path) -> bool {
     let found = Command::new("grep").args(["-rqa", KEYS[1]]).arg(folder).status().expect("grep is there");
     found.success()
 }
+
+/// A content of so many bytes in a file, and its ETag: the MD5 of it.
+fn content(folder: &Path, name: &str, bytes: usize) -> (String, String) {
+    let path = folder.join(name);
+    let text: Vec<u8> = (0..bytes).map(|at| (at * 31 + at / 4_099 + name.len()) as u8).collect();
+    std::fs::write(&path, text).expect("written");
+    let md5 = Command::new("md5sum").arg(&path).output().expect("md5sum is there");
+    let etag = String::from_utf8_lossy(&md5.stdout).chars().take(32).collect();
+    (path.to_str().expect("text").to_owned(), etag)
+}
+
+fn put_file(demo: &Demo, node: u16, path: &str, file: &str) {
+    done(demo, node, &["-T", file, "-H", "content-type:", "-H", "Expect:"], path);
+}
+
+/// Whether a node gives an object with this ETag and the bytes of a file.
+fn has(demo: &Demo, node: u16, path: &str, (file, etag): &(String, String)) -> bool {
+    let got = format!("{file}-of-{node}");
+    let (status, head) = curl(demo, node, &["-o", &got, "-D", "-"], path);
+    if status != 200 {
+        return false;
+    }
+    assert!(head.to_ascii_lowercase().contains(&format!("etag: \"{etag}\"")), "{path} at node {node}: {head}");
+    let same = Command::new("cmp").args([file, &got]).status().expect("cmp is there");
+    assert!(same.success(), "{path} at node {node} has other bytes");
+    std::fs::remove_file(&got).expect("it is there");
+    true
+}
+
+fn assert_has(demo: &Demo, node: u16, path: &str, content: &(String, String)) {
+    wait_until(&format!("node {node} gives {path}"), || has(demo, node, path, content));
+}
+
+/// Uploads a file in two parts, each at another node, and gives the ETag of the whole.
+fn put_in_parts(demo: &Demo, nodes: [u16; 3], path: &str, parts: [&str; 2]) -> String {
+    let begun = done(demo, nodes[0], &["-X", "POST"], &format!("{path}?uploads="));
+    let (_, rest) = begun.split_once("<UploadId>").expect("an id");
+    let (id, _) = rest.split_once("</UploadId>").expect("an end");
+    let mut listed = String::new();
+    for (number, (node, part)) in (1..).zip([nodes[0], nodes[1]].into_iter().zip(parts)) {
+        let arguments = ["-T", part, "-D", "-", "-H", "content-type:", "-H", "Expect:"];
+        let head = done(demo, node, &arguments, &format!("{path}?partNumber={number}&uploadId={id}"));
+        let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("etag:")).expect("an ETag");
+        let etag = line[5..].trim().trim_matches('"').to_owned();
+        listed += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
+    }
+    let body = format!("<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>");
+    let arguments = ["-X", "POST", "--data-binary", &body, "-H", "content-type:"];
+    let completed = done(demo, nodes[2], &arguments, &format!("{path}?uploadId={id}"));
+    let (_, rest) = completed.split_once("<ETag>").expect("an ETag");
+    rest.split_once("</ETag>").expect("an end").0.replace("&quot;", "").trim_matches('"').to_owned()
+}
+
+/// The bytes of large contents on a node: each has a file of its own.
+fn bytes_of_bodies(folder: &Path, node: u16) -> u64 {
+    let size = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.and_then(|entry| entry.metadata()).map_or(0, |found| found.len())
+    };
+    let files = std::fs::read_dir(folder.join(format!("n{node}/bodies/files")));
+    files.map_or(0, |entries| entries.map(size).sum())
+}
+
+#[test]
+fn contents_outlive_one_node_after_the_other() {
+    if !has_programs(&["curl", "cmp", "md5sum"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let demo = Demo::with_s3(&folder);
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    let sizes = [("tiny", 10), ("small", 100_000), ("large", 20 << 20)];
+    let contents = sizes.map(|(name, bytes)| (format!("/photos/{name}"), content(data.path(), name, bytes)));
+    for (path, (file, _)) in &contents {
+        put_file(&demo, 1, path, file);
+    }
+    let parts = [content(data.path(), "part-1", 6 << 20), content(data.path(), "part-2", 70_000)];
+    let whole = data.path().join("whole");
+    let read = |part: &(String, String)| std::fs::read(&part.0).expect("it is there");
+    std::fs::write(&whole, [read(&parts[0]), read(&parts[1])].concat()).expect("written");
+    let etag = put_in_parts(&demo, [1, 2, 1], "/photos/parts", [&parts[0].0, &parts[1].0]);
+    assert!(etag.ends_with("-2"), "{etag}");
+    let in_parts = ("/photos/parts".to_owned(), (whole.to_str().expect("text").to_owned(), etag));
+    let all = |node: u16| contents.iter().chain([&in_parts]).for_each(|(path, of)| assert_has(&demo, node, path, of));
+    (1..=3).for_each(all);
+
+    demo.kill(1);
+    [2, 3].into_iter().for_each(all);
+    let later = [content(data.path(), "later-small", 90_000), content(data.path(), "later-large", 9 << 20)];
+    put_file(&demo, 2, "/photos/later-small", &later[0].0);
+    put_file(&demo, 3, "/photos/later-large", &later[1].0);
+    let later_all = |node: u16| {
+        assert_has(&demo, node, "/photos/later-small", &later[0]);
+        assert_has(&demo, node, "/photos/later-large", &later[1]);
+    };
+    let mut again = vec![demo.revive(1)];
+    // It reads what it lacks from the others at once, and gets it in the background.
+    all(1);
+    later_all(1);
+    wait_until("it owns shards again, which means that it has all contents", || demo.owns(1));
+    demo.kill(3);
+    for node in [1, 2] {
+        all(node);
+        later_all(node);
+    }
+    again.push(demo.revive(3));
+    wait_until("it owns shards again", || demo.owns(3));
+
+    // A node that has lost everything gets all contents from the others.
+    demo.kill(2);
+    let directory = folder.join("n2");
+    let reset =
+        Command::new(millrace_tests::binary()).args(["cluster", "reset"]).arg(&directory).output().expect("started");
+    assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
+    wait_until("others own its shards", || !demo.owns(2));
+    again.push(demo.revive(2));
+    wait_until("it owns shards again", || demo.owns(2));
+    demo.kill(1);
+    for node in [2, 3] {
+        all(node);
+        later_all(node);
+    }
+    // What is deleted takes no space on any node.
+    for (path, _) in contents.iter().chain([&in_parts]) {
+        done(&demo, 3, &["-X", "DELETE"], path);
+    }
+    for path in ["/photos/later-small", "/photos/later-large"] {
+        done(&demo, 2, &["-X", "DELETE"], path);
+    }
+    for node in [2, 3] {
+        wait_until("large contents go", || bytes_of_bodies(&folder, node) == 0);
+    }
+    for mut node in again {
+        node.interrupt();
+        node.ended();
+    }
+}

@@ -7,6 +7,8 @@
 //! Promises: apps are loaded before the shards that may run them are taken; guidance is told to each core in the order of
 //! its epochs; a request that comes from another node runs once. Must not know how frames travel: that is the crate `peers`.
 
+mod bodies;
+mod body_word;
 mod catalogue;
 mod guide;
 mod inbound;
@@ -35,6 +37,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::core::Core;
 
+pub(crate) use bodies::Carrier;
+pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
 pub(crate) use replacing::replace;
@@ -102,6 +106,8 @@ pub(crate) struct Cluster {
     asked: Mutex<Asked>,
     /// For what is loaded and does not serve yet, by the number of its deployment: the services that go with it.
     going: Mutex<BTreeMap<u32, Vec<Name>>>,
+    /// Other nodes may have bodies of objects that this one lacks.
+    lacks_bodies: AtomicBool,
     /// There is something for the guide to do.
     pub wake: Notify,
 }
@@ -198,6 +204,7 @@ impl Cluster {
             proposals: Mutex::default(),
             asked: Mutex::default(),
             going: Mutex::default(),
+            lacks_bodies: AtomicBool::new(false),
             wake: Notify::new(),
         }
     }
@@ -370,7 +377,8 @@ impl Cluster {
             };
             millrace_guidance::Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
         };
-        let is_caught_up = !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
+        let has_bodies = !self.lacks_bodies.load(Ordering::Acquire);
+        let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
         (is_caught_up, unserved.iter().map(obstacle).collect())
     }
 

@@ -13,6 +13,7 @@
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
 //!       4, 4 bytes number, 4 bytes CRC-32C of the rest, a chunk of rows (format of `millrace_store`) | 5 and 4 bytes number: the end
+//! 7     about a body of an object: 2 bytes shard, 8 bytes number, 8 bytes question (0: none), then what `body_word.rs` says
 //! ```
 //!
 //! Numbers are little-endian. Reading any bytes gives a word or nothing, and never panics.
@@ -20,12 +21,13 @@
 use bytes::Bytes;
 use millrace_api::objects::ChecksumAlgorithm;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
+use millrace_blobs::BodyName;
 use millrace_checksum::checksum;
 use millrace_driver::{Destination, Frame};
 use millrace_guidance::Status;
 use millrace_replica::{Message, NodeId};
 
-use super::Change;
+use super::{BodyWord, Change};
 
 const REPLICA: u8 = 1;
 const FRAME: u8 = 2;
@@ -33,6 +35,7 @@ const STATUS: u8 = 3;
 const CHANGE: u8 = 4;
 const ANSWER: u8 = 5;
 const SNAPSHOT: u8 = 6;
+const BODY: u8 = 7;
 
 const OF_SHARD: u16 = u16::MAX;
 const EVERY: u16 = u16::MAX - 1;
@@ -46,6 +49,8 @@ pub(crate) enum Word {
     Answer(u64, Result<u64, Error>),
     /// About a snapshot of a shard, and which transfer of it.
     Snapshot(ShardId, u64, Part),
+    /// About a body, and to which question it belongs.
+    Body(BodyName, u64, BodyWord),
 }
 
 /// What is said about a snapshot.
@@ -157,6 +162,13 @@ impl Word {
                 out.extend_from_slice(&transfer.to_le_bytes());
                 part.encode(&mut out);
             }
+            Word::Body(BodyName { shard, number }, question, word) => {
+                out.push(BODY);
+                out.extend_from_slice(&shard.0.to_le_bytes());
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&question.to_le_bytes());
+                word.encode(&mut out);
+            }
             Word::Answer(number, result) => {
                 out.push(ANSWER);
                 out.extend_from_slice(&number.to_le_bytes());
@@ -204,6 +216,12 @@ impl Word {
                     (ShardId(u16::from_le_bytes(take(&mut rest)?)), u64::from_le_bytes(take(&mut rest)?));
                 Part::decode(rest).map(|part| Word::Snapshot(shard, transfer, part))
             }
+            BODY => {
+                let shard = ShardId(u16::from_le_bytes(take(&mut rest)?));
+                let name = BodyName { shard, number: u64::from_le_bytes(take(&mut rest)?) };
+                let question = u64::from_le_bytes(take(&mut rest)?);
+                BodyWord::decode(rest).map(|word| Word::Body(name, question, word))
+            }
             _ => None,
         }
     }
@@ -241,7 +259,7 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
     }
 }
 
-fn take<const N: usize>(rest: &mut Bytes) -> Option<[u8; N]> {
+pub(super) fn take<const N: usize>(rest: &mut Bytes) -> Option<[u8; N]> {
     let taken = *rest.first_chunk::<N>()?;
     *rest = rest.slice(N..);
     Some(taken)
@@ -295,7 +313,10 @@ mod tests {
     fn words() -> Vec<Word> {
         let reply = CoreMessage::Reply { token: Token(7), result: Err(Error::new(ErrorCode::Aborted, "no")) };
         let tar = Bytes::from_static(b"tar");
-        vec![
+        let name = BodyName { shard: ShardId(3), number: 7 << 56 };
+        let bodies = super::super::body_word::examples().into_iter().map(|word| Word::Body(name, 5, word));
+        let mut words: Vec<Word> = bodies.collect();
+        words.extend([
             Word::Replica(ShardId(3), Message::Resync { nonce: 9 }),
             Word::Frame(For::Core(2), Frame::Message(reply.clone())),
             Word::Frame(For::Every, Frame::Message(reply.clone())),
@@ -316,7 +337,8 @@ mod tests {
             Word::Snapshot(ShardId(3), 7, Part::Refused),
             Word::Snapshot(ShardId(3), 7, Part::Rows { number: 2, rows: Bytes::from_static(b"rows") }),
             Word::Snapshot(ShardId(3), 7, Part::End { number: 3 }),
-        ]
+        ]);
+        words
     }
 
     #[test]

@@ -26,6 +26,10 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The pause when all bodies were looked at.
 const ROUND: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// In a cluster, how long after a start nothing is freed, and how often it is looked whether the node follows.
+const UNSETTLED: Duration = Duration::from_secs(600);
+const LOOK: Duration = Duration::from_millis(200);
+
 /// The pause while there is nothing to copy together.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -51,6 +55,13 @@ pub(crate) async fn look_after(node: CoreHandle, store: Arc<BodyStore>) {
             }
         }
     });
+    if node.shared().cluster.is_some() {
+        while !node.is_guided() {
+            tokio::time::sleep(LOOK).await;
+        }
+        // Bodies of other nodes may wait for the entries that name them: longer than any request takes.
+        tokio::time::sleep(UNSETTLED).await;
+    }
     // What is damaged is found within a day.
     if node.shared().is_log_closed && free_unneeded(&node, &store).await.is_err() {
         return;

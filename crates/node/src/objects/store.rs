@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::{Error, ErrorCode};
 use millrace_blobs::{Bodies, BodyName};
 use millrace_io::HeldDisk;
 
@@ -25,8 +25,6 @@ pub(crate) struct BodyStore {
     pub disk: Arc<HeldDisk>,
     pub pool: Pool,
     pub syncers: Vec<Syncer>,
-    /// Only what fits into an entry is kept: nobody else would have the rest.
-    pub is_small_only: bool,
     under_way: AtomicUsize,
 }
 
@@ -49,7 +47,7 @@ impl BodyStore {
     pub(crate) fn start(
         bodies: Arc<Bodies>,
         disk: Arc<HeldDisk>,
-        (cores, is_small_only): (usize, bool),
+        cores: usize,
     ) -> io::Result<(Arc<Self>, Vec<JoinHandle<()>>)> {
         let (pool, mut threads) = Pool::start("body", cores * THREADS_PER_CORE)?;
         let mut syncers = Vec::with_capacity(cores);
@@ -58,7 +56,7 @@ impl BodyStore {
             syncers.push(syncer);
             threads.push(thread);
         }
-        Ok((Arc::new(Self { bodies, disk, pool, syncers, is_small_only, under_way: AtomicUsize::new(0) }), threads))
+        Ok((Arc::new(Self { bodies, disk, pool, syncers, under_way: AtomicUsize::new(0) }), threads))
     }
 
     /// A place for one more body.
@@ -89,9 +87,9 @@ impl BodyStore {
     }
 
     /// Nothing refers to this body any more.
-    pub(crate) fn release(self: &Arc<Self>, shard: ShardId, number: u64) {
-        let store = Arc::clone(self);
+    pub(crate) fn free(&self, name: BodyName) {
+        let bodies = Arc::clone(&self.bodies);
         // Removing a file may wait for the disk. Nobody waits for it.
-        drop(self.pool.run(move || store.bodies.free(BodyName { shard, number })));
+        drop(self.pool.run(move || bodies.free(name)));
     }
 }
