@@ -11,8 +11,8 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects bench-python s3-rivals fuzz \
-	types audit python python-environment wheels clean-data
+.PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records \
+	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment wheels clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -66,6 +66,11 @@ bench-objects: build s3-rivals ## measure objects beside MinIO and versitygw (BE
 	@cargo build --quiet --release --locked -p millrace-bench
 	@$(TARGET)/release/objects --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
 
+bench-replication: build ## measure three nodes beside one and beside etcd (BENCH="--part latency,etcd --only write-1,etcd --rounds 5")
+	@cargo build --quiet --release --locked -p millrace-bench
+	@bench/rivals/etcd/install.sh >&2 || echo "etcd is missing; the others are measured without it" >&2
+	@$(TARGET)/release/replication --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
+
 s3-rivals: ## build MinIO and versitygw, with Go
 	@bench/rivals/minio/install.sh
 	@bench/rivals/versitygw/install.sh
@@ -88,6 +93,10 @@ python-environment: ## make target/python, in which the Python SDK and its examp
 
 wheels: build ## build the wheels of the Python SDK and of the server, and try them
 	@scripts/python.sh wheels
+
+helm-check: ## render the Helm chart again and compare with deploy/helm/rendered; builds helm if there is none, in minutes
+	@scripts/install-missing.sh helm
+	@PATH="$(abspath $(TARGET))/tools:$$PATH" deploy/helm/check.sh $(HELM_CHECK)
 
 audit: ## check dependencies: licences, bans, sources, and advisories where their database is reached
 	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny
