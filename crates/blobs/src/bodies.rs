@@ -255,6 +255,12 @@ impl Bodies {
         self.shared.state().bodies.contains_key(&name)
     }
 
+    /// Whether a body is here whose writer has yet to say what became of it.
+    #[must_use]
+    pub fn is_unsettled(&self, name: BodyName) -> bool {
+        self.shared.state().unsettled.contains(&name)
+    }
+
     /// The names of the next bodies behind this one, at most `limit`, and whether there are more.
     #[must_use]
     pub fn names_behind(&self, name: BodyName, limit: usize) -> (Vec<BodyName>, bool) {

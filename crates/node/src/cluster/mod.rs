@@ -37,7 +37,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::core::Core;
 
-pub(crate) use bodies::Carrier;
+pub(crate) use bodies::{Carrier, UNSETTLED};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;

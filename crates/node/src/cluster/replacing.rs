@@ -58,7 +58,8 @@ pub(crate) async fn replace(node: &CoreHandle, cluster: &Arc<Cluster>, app: App,
     let next = cluster.guidance().apps.get(&name).and_then(|entry| entry.next.clone());
     let is_own = |next: &NextApp| next.content == format!("{version:016x}");
     let Some(NextApp { deployment, .. }) = next.filter(is_own) else { return Err(too_late()) };
-    let verdict = match locked(&cluster.going).get(&deployment).cloned() {
+    let going = locked(&cluster.going).get(&deployment).cloned();
+    let verdict = match going {
         Some(going) if going.is_empty() => Ok(()),
         Some(going) if is_everywhere => refuse_if_used(node, &going).await,
         // A node that has not closed them would go on writing.

@@ -14,6 +14,7 @@ use millrace_blobs::{BlobError, Cursor, Owned};
 
 use super::BodyStore;
 use crate::backend::CoreHandle;
+use crate::cluster::UNSETTLED;
 
 /// Bodies that are asked for at a time.
 const OWNERS: usize = 64;
@@ -26,8 +27,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The pause when all bodies were looked at.
 const ROUND: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// In a cluster, how long after a start nothing is freed, and how often it is looked whether the node follows.
-const UNSETTLED: Duration = Duration::from_secs(600);
+/// In a cluster, how often it is looked whether the node follows.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The pause while there is nothing to copy together.
@@ -87,6 +87,10 @@ async fn free_unneeded(node: &CoreHandle, store: &Arc<BodyStore>) -> Result<(), 
         for body in owned {
             match refers(node, &body).await {
                 Ok(false) => {
+                    // Else this node would get it from another one again.
+                    if let Some(carrier) = &node.shared().carrier {
+                        carrier.freed(body.name);
+                    }
                     let bodies = Arc::clone(&store.bodies);
                     store.pool.run(move || bodies.free(body.name)).await?;
                     freed += 1;

@@ -161,7 +161,11 @@ fn numbers(content: &Content) -> Vec<u64> {
 fn has_no_effect(error: &Error) -> bool {
     !matches!(
         error.code,
-        ErrorCode::Internal | ErrorCode::ShardStopped | ErrorCode::ShuttingDown | ErrorCode::WaitLimit
+        ErrorCode::Internal
+            | ErrorCode::ShardStopped
+            | ErrorCode::ShuttingDown
+            | ErrorCode::WaitLimit
+            | ErrorCode::ResultUnknown
     )
 }
 
@@ -261,5 +265,17 @@ impl CoreHandle {
             before = content;
         }
         Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_stays_where_nobody_knows_whether_an_entry_names_it() {
+        let is_freed = |code| has_no_effect(&Error::new(code, "why"));
+        assert!(is_freed(ErrorCode::Overloaded) && is_freed(ErrorCode::ObjectRefused));
+        assert!(!is_freed(ErrorCode::ResultUnknown) && !is_freed(ErrorCode::ShardStopped));
     }
 }

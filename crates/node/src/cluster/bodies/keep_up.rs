@@ -17,6 +17,9 @@ const ROUND: Duration = Duration::from_secs(3_600);
 /// How soon they are asked again if some body could not be got.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// The pause between two looks at the least.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// How often it is looked whether this node follows the cluster.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -32,6 +35,7 @@ impl Carrier {
                 self.cluster.lacks_bodies.store(false, Ordering::Release);
                 self.cluster.wake.notify_one();
             }
+            sleep(PAUSE).await;
             // Both are reasons to look again.
             let _ = timeout(if is_whole { ROUND } else { AGAIN }, self.look.notified()).await;
         }

@@ -50,8 +50,12 @@ const OFFERS: usize = 64;
 const ANSWER: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 5;
 
-/// How long a body stays that came from another node though nothing refers to it yet: the entry may be on its way.
-const UNSETTLED: Duration = Duration::from_secs(600);
+/// How long a body stays that came from another node though nothing refers to it yet: the entry may be on its way. Longer
+/// than a body may take to reach a majority, and a request to run.
+pub(crate) const UNSETTLED: Duration = Duration::from_secs(3_600);
+
+/// How often it is looked for bodies that nobody has said anything about for that long.
+const LOOK_AT_UNSETTLED: Duration = Duration::from_secs(10);
 
 /// Names that a node tells at a time.
 const NAMES: usize = 1024;
@@ -139,13 +143,17 @@ impl Carrier {
     /// Answers other nodes, on core 0 for as long as the node runs.
     pub(crate) async fn serve(self: Arc<Self>) {
         let Some(mut heard) = locked(&self.heard).take() else { return };
+        let mut next_look = Instant::now();
         loop {
             match timeout(ANSWER, heard.recv()).await {
                 Ok(Some(question)) => self.answer(question),
                 Ok(None) => return,
                 Err(_) => {}
             }
-            self.end_unsettled();
+            if Instant::now() >= next_look {
+                next_look = Instant::now() + LOOK_AT_UNSETTLED;
+                self.end_unsettled();
+            }
         }
     }
 
@@ -175,7 +183,10 @@ impl Carrier {
             }
             BodyWord::Free => {
                 drop(locked(&self.unsettled).remove(&name));
-                self.store.free(name);
+                // Its writer on this node knows better.
+                if !self.store.bodies.is_unsettled(name) {
+                    self.store.free(name);
+                }
             }
             _ => {}
         }

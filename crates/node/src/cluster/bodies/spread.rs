@@ -17,6 +17,9 @@ use super::{ANSWER, BodyWord, Carrier, FIRST_BYTES, OFFERS, locked};
 /// How long another node may say nothing about a body that it is to hold.
 const SILENT: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// How long a body may take to reach a majority. Replicas that hold it keep it for longer than that.
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(1_800);
+
 impl Carrier {
     /// Has a body that is durable here held by a majority of its shard's replicas. The others get it afterwards.
     ///
@@ -35,10 +38,11 @@ impl Carrier {
             });
         }
         drop(done);
+        let until = Instant::now() + LONGEST;
         while holders < majority {
-            match offered.recv().await {
-                Some(is_held) => holders += usize::from(is_held),
-                None => {
+            match timeout_at(until, offered.recv()).await {
+                Ok(Some(is_held)) => holders += usize::from(is_held),
+                Ok(None) | Err(_) => {
                     let message =
                         "a majority of the nodes could not take the object's content; nothing happened: try again";
                     return Err(Error::new(ErrorCode::Overloaded, message));
