@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub s3_front: millrace_s3::front::Options,
     /// Where API keys are, or would be.
     pub key_file: PathBuf,
+    /// Somebody has named that file.
+    pub are_keys_named: bool,
     pub log: String,
     pub log_json: bool,
 }
@@ -80,6 +82,7 @@ impl Settings {
         }
         let tls = tls_files(named.tls_certificate, named.tls_key)?;
         let key_file = named.keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
+        let are_keys_named = named.keys.is_some();
         let keys = named.keys.or_else(|| key_file.exists().then(|| key_file.clone()));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
         front.allowed_hosts = named.allowed_hosts;
@@ -102,6 +105,7 @@ impl Settings {
             s3,
             s3_front: s3_front((named.s3_region, is_null_store), &named.s3_domain, named.s3_signature_v2, connections),
             key_file,
+            are_keys_named,
             log: named.log.unwrap_or_else(|| default::log.to_owned()),
             log_json: named.log_json.unwrap_or(false),
         })
@@ -283,6 +287,11 @@ mod tests {
         assert!(keys.len() > 10, "{known}");
     }
 
+    fn no_keys() -> KeysArgs {
+        let command = KeysCommand::List;
+        KeysArgs { config: None, data: None, keys: None, url: None, ca: None, api_key: None, command }
+    }
+
     #[test]
     fn keys_are_where_the_node_looks_for_them() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -301,11 +310,11 @@ mod tests {
             let serve =
                 ServeArgs { config: config.clone(), data: data.clone(), keys: keys.clone(), ..ServeArgs::default() };
             let settings = Settings::of(&serve).expect("valid");
-            let made = key_file(&KeysArgs { config, data, keys, command: KeysCommand::List }).expect("valid");
+            let made = key_file(&KeysArgs { config, data, keys, ..no_keys() }).expect("valid");
             assert_eq!(made, settings.key_file);
         }
         std::fs::write(&config, "data = 1").expect("written");
-        let args = KeysArgs { config: Some(config), data: None, keys: None, command: KeysCommand::List };
+        let args = KeysArgs { config: Some(config), ..no_keys() };
         assert!(key_file(&args).expect_err("no text").to_string().contains("--config"));
     }
 

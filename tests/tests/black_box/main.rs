@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod cluster;
 mod cluster_elastic;
+mod cluster_keys;
 mod cluster_lost;
 mod cluster_records;
 mod cluster_s3;

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use millrace_access::KeyFile;
 use millrace_io::{Random, RealRandom};
 use millrace_node::DataDirectory;
 use millrace_peers::{ClusterId, certificate_name};
@@ -29,9 +30,14 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     let addresses =
         |(http, peer): (&String, &String)| Addresses { http: http.clone(), peer: peer.clone(), s3: s3.next() };
     let members: Vec<Addresses> = args.http.iter().zip(&args.peer).map(addresses).collect();
+    let keys = args.keys.as_deref().map(KeyFile::load).transpose()?;
     make(&args.data, &members, args.shards)?;
     for node in 1..=members.len() {
-        println!("{}", args.data.join(format!("n{node}")).display());
+        let directory = args.data.join(format!("n{node}"));
+        if let Some(keys) = &keys {
+            keys.save(&directory.join("keys.json"))?;
+        }
+        println!("{}", directory.display());
     }
     Ok(())
 }

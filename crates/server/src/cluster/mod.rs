@@ -63,6 +63,9 @@ struct InitArgs {
     /// Where the nodes hear each other, in their order
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',', required = true)]
     peer: Vec<String>,
+    /// The first API keys of all nodes: a file that `millrace keys --keys FILE add` has made
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
     /// Where the nodes listen for S3, in their order; without it the cluster keeps no objects
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
     s3: Vec<String>,
