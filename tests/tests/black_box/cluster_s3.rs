@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use millrace_tests::{Output, has_programs, millrace, wait_until};
+use millrace_tests::{Foreground, Output, has_programs, millrace, wait_until};
 
 use crate::cluster::Demo;
 use crate::s3_objects::KEYS;
@@ -166,6 +166,35 @@ fn bytes_of_bodies(folder: &Path, node: u16) -> u64 {
     files.map_or(0, |entries| entries.map(size).sum())
 }
 
+/// What is put where, and what is to be read there.
+type Expected = Vec<(String, (String, String))>;
+
+/// Puts contents of several sizes at node 1, and one in parts, each at another node.
+fn put_contents(demo: &Demo, folder: &Path) -> Expected {
+    let sizes = [("tiny", 10), ("small", 100_000), ("large", 20 << 20)];
+    let contents = sizes.map(|(name, bytes)| (format!("/photos/{name}"), content(folder, name, bytes)));
+    for (path, (file, _)) in &contents {
+        put_file(demo, 1, path, file);
+    }
+    let parts = [content(folder, "part-1", 6 << 20), content(folder, "part-2", 70_000)];
+    let whole = folder.join("whole");
+    let read = |part: &(String, String)| std::fs::read(&part.0).expect("it is there");
+    std::fs::write(&whole, [read(&parts[0]), read(&parts[1])].concat()).expect("written");
+    let etag = put_in_parts(demo, [1, 2, 1], "/photos/parts", [&parts[0].0, &parts[1].0]);
+    assert!(etag.ends_with("-2"), "{etag}");
+    let whole = whole.to_str().expect("text").to_owned();
+    contents.into_iter().chain([("/photos/parts".to_owned(), (whole, etag))]).collect()
+}
+
+/// Empties a node that was killed, as its operator would, and brings it back.
+fn revive_emptied(demo: &Demo, folder: &Path, node: u16) -> Foreground {
+    let directory = folder.join(format!("n{node}"));
+    let reset = millrace(&["cluster", "reset", directory.to_str().expect("text")]);
+    assert_eq!(reset.code, Some(0), "{}", reset.err);
+    wait_until("others own its shards", || !demo.owns(node));
+    demo.revive(node)
+}
+
 #[test]
 fn contents_outlive_one_node_after_the_other() {
     if !has_programs(&["curl", "cmp", "md5sum"]) {
@@ -176,63 +205,37 @@ fn contents_outlive_one_node_after_the_other() {
     let demo = Demo::with_s3(&folder);
     add_ann(&demo, 1);
     done(&demo, 1, &["-X", "PUT"], "/photos");
-    let sizes = [("tiny", 10), ("small", 100_000), ("large", 20 << 20)];
-    let contents = sizes.map(|(name, bytes)| (format!("/photos/{name}"), content(data.path(), name, bytes)));
-    for (path, (file, _)) in &contents {
-        put_file(&demo, 1, path, file);
-    }
-    let parts = [content(data.path(), "part-1", 6 << 20), content(data.path(), "part-2", 70_000)];
-    let whole = data.path().join("whole");
-    let read = |part: &(String, String)| std::fs::read(&part.0).expect("it is there");
-    std::fs::write(&whole, [read(&parts[0]), read(&parts[1])].concat()).expect("written");
-    let etag = put_in_parts(&demo, [1, 2, 1], "/photos/parts", [&parts[0].0, &parts[1].0]);
-    assert!(etag.ends_with("-2"), "{etag}");
-    let in_parts = ("/photos/parts".to_owned(), (whole.to_str().expect("text").to_owned(), etag));
-    let all = |node: u16| contents.iter().chain([&in_parts]).for_each(|(path, of)| assert_has(&demo, node, path, of));
-    (1..=3).for_each(all);
+    let mut expected = put_contents(&demo, data.path());
+    let has_all = |node: u16, expected: &Expected| {
+        expected.iter().for_each(|(path, content)| assert_has(&demo, node, path, content));
+    };
+    (1..=3).for_each(|node| has_all(node, &expected));
 
     demo.kill(1);
-    [2, 3].into_iter().for_each(all);
-    let later = [content(data.path(), "later-small", 90_000), content(data.path(), "later-large", 9 << 20)];
-    put_file(&demo, 2, "/photos/later-small", &later[0].0);
-    put_file(&demo, 3, "/photos/later-large", &later[1].0);
-    let later_all = |node: u16| {
-        assert_has(&demo, node, "/photos/later-small", &later[0]);
-        assert_has(&demo, node, "/photos/later-large", &later[1]);
-    };
+    [2, 3].into_iter().for_each(|node| has_all(node, &expected));
+    for (node, name, bytes) in [(2, "later-small", 90_000), (3, "later-large", 9 << 20)] {
+        let (path, content) = (format!("/photos/{name}"), content(data.path(), name, bytes));
+        put_file(&demo, node, &path, &content.0);
+        expected.push((path, content));
+    }
     let mut again = vec![demo.revive(1)];
     // It reads what it lacks from the others at once, and gets it in the background.
-    all(1);
-    later_all(1);
+    has_all(1, &expected);
     wait_until("it owns shards again, which means that it has all contents", || demo.owns(1));
     demo.kill(3);
-    for node in [1, 2] {
-        all(node);
-        later_all(node);
-    }
+    [1, 2].into_iter().for_each(|node| has_all(node, &expected));
     again.push(demo.revive(3));
     wait_until("it owns shards again", || demo.owns(3));
 
     // A node that has lost everything gets all contents from the others.
     demo.kill(2);
-    let directory = folder.join("n2");
-    let reset =
-        Command::new(millrace_tests::binary()).args(["cluster", "reset"]).arg(&directory).output().expect("started");
-    assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
-    wait_until("others own its shards", || !demo.owns(2));
-    again.push(demo.revive(2));
+    again.push(revive_emptied(&demo, &folder, 2));
     wait_until("it owns shards again", || demo.owns(2));
     demo.kill(1);
-    for node in [2, 3] {
-        all(node);
-        later_all(node);
-    }
+    [2, 3].into_iter().for_each(|node| has_all(node, &expected));
     // What is deleted takes no space on any node.
-    for (path, _) in contents.iter().chain([&in_parts]) {
+    for (path, _) in &expected {
         done(&demo, 3, &["-X", "DELETE"], path);
-    }
-    for path in ["/photos/later-small", "/photos/later-large"] {
-        done(&demo, 2, &["-X", "DELETE"], path);
     }
     for node in [2, 3] {
         wait_until("large contents go", || bytes_of_bodies(&folder, node) == 0);
