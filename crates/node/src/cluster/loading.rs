@@ -1,6 +1,6 @@
 //! What guidance says is deployed, loaded on this node.
 //!
-//! An app that may replace another one is loaded first and serves later, so that all nodes have it before any node sends
+//! An app that may replace another one is loaded first and serves later. So all nodes have it before any node sends
 //! requests to it. Services that would go with the other one are closed meanwhile (`docs/internals/records.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
