@@ -17,7 +17,7 @@ use crate::auth::{Otherwise, key_of};
 use crate::backend::Backend;
 use crate::connection::DialledWorker;
 use crate::operations::{Kind, Operation, Parameter};
-use crate::{archive, body, buckets, cluster_keys, events, manage, path, records, reply, users};
+use crate::{archive, body, buckets, cluster_keys, events, manage, nodes, path, records, reply, users};
 
 pub(super) async fn cold_dispatch<B: Backend>(
     session: &Session<B>,
@@ -49,6 +49,9 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::Metrics => metrics_text(session, who),
         Kind::Cluster => guidance(backend),
         Kind::ClusterKeys | Kind::ReplaceClusterKeys => cluster_keys::manage(session, who, row.kind, input).await,
+        Kind::AddNode | Kind::DrainNode | Kind::KeepNode | Kind::RemoveNode => {
+            nodes::change(session, who, row.kind, input).await
+        }
         Kind::Backup => events::backup(&session.state, backend.backup(who).await?),
         kind if buckets::manages(kind) => buckets::manage(session, who, kind, input).await,
         kind if users::manages(kind) => users::manage(session, who, kind, input).await,
