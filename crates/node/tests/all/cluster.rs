@@ -281,6 +281,7 @@ fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -
         identity: authority.identity(node),
         node,
         members: members.to_vec(),
+        tables: Arc::default(),
         has_joined: false,
         replicas: 0,
     };
