@@ -42,13 +42,34 @@ impl Default for Timing {
     }
 }
 
+/// What a node has heard of the others, whoever leads. A new leader begins with it, so it need not wait to find out again who is
+/// dead: often the leader before it.
+#[derive(Clone, Debug, Default)]
+pub struct Audience {
+    heard: BTreeMap<u16, Heard>,
+}
+
+impl Audience {
+    /// A node has spoken.
+    pub fn heard(&mut self, now_ns: u64, node: u16, status: Status) {
+        self.heard.insert(node, Heard { at_ns: now_ns, status, is_unlinked: false });
+    }
+
+    /// The connection to a node was closed.
+    pub fn unlinked(&mut self, node: u16) {
+        if let Some(heard) = self.heard.get_mut(&node) {
+            heard.is_unlinked = true;
+        }
+    }
+}
+
 /// What the owner of the meta shard knows of the nodes. It is made anew with each reign.
 #[derive(Clone, Debug)]
 pub struct Leader {
     me: u16,
     timing: Timing,
     since_ns: u64,
-    heard: BTreeMap<u16, Heard>,
+    audience: Audience,
     /// When a node or an owner last changed.
     changed_ns: u64,
     moved_ns: u64,
@@ -64,37 +85,27 @@ struct Heard {
 }
 
 impl Leader {
-    /// A leader that has heard nobody yet.
+    /// A leader that knows of the others what it has heard so far.
     #[must_use]
-    pub fn new(me: u16, timing: Timing, now_ns: u64) -> Self {
-        Self {
-            me,
-            timing,
-            since_ns: now_ns,
-            heard: BTreeMap::new(),
-            changed_ns: now_ns,
-            moved_ns: now_ns,
-            stuck: BTreeMap::new(),
-        }
+    pub fn new(me: u16, timing: Timing, now_ns: u64, audience: Audience) -> Self {
+        Self { me, timing, since_ns: now_ns, audience, changed_ns: now_ns, moved_ns: now_ns, stuck: BTreeMap::new() }
     }
 
     /// A node has spoken; this one says so of itself as well.
     pub fn heard(&mut self, now_ns: u64, node: u16, status: Status) {
-        self.heard.insert(node, Heard { at_ns: now_ns, status, is_unlinked: false });
+        self.audience.heard(now_ns, node, status);
     }
 
     /// The connection to a node was closed.
     pub fn unlinked(&mut self, node: u16) {
-        if let Some(heard) = self.heard.get_mut(&node) {
-            heard.is_unlinked = true;
-        }
+        self.audience.unlinked(node);
     }
 
     /// The nodes that follow this guidance and its deployments, of those that are alive; and whether that is all of them.
     #[must_use]
     pub fn has_been_followed(&self, guidance: &Guidance) -> bool {
         let follows = |node: &u16| {
-            self.heard.get(node).is_some_and(|heard| {
+            self.audience.heard.get(node).is_some_and(|heard| {
                 heard.status.guidance_epoch >= guidance.epoch
                     && heard.status.last_deployment >= guidance.last_deployment
             })
@@ -122,7 +133,7 @@ impl Leader {
         } else {
             self.changed_ns = now_ns;
         }
-        for (node, heard) in &self.heard {
+        for (node, heard) in &self.audience.heard {
             heard.status.held.iter().for_each(|held| placing::note_held(&mut next, *node, held));
         }
         let is_quiet = now_ns >= self.changed_ns + self.timing.settle_ns && self.has_been_followed(guidance);
@@ -138,7 +149,7 @@ impl Leader {
         let mut restarted = BTreeSet::new();
         for (node, entry) in &mut next.nodes {
             entry.is_alive = self.is_alive(now_ns, *node).unwrap_or(entry.is_alive);
-            if let Some(heard) = self.heard.get(node)
+            if let Some(heard) = self.audience.heard.get(node)
                 && entry.is_alive
                 && heard.status.incarnation != entry.incarnation
             {
@@ -152,7 +163,7 @@ impl Leader {
     /// `None`: this leader cannot know yet.
     fn is_alive(&self, now_ns: u64, node: u16) -> Option<bool> {
         let Timing { dead_ns, dead_unlinked_ns, .. } = self.timing;
-        match self.heard.get(&node) {
+        match self.audience.heard.get(&node) {
             _ if node == self.me => Some(true),
             Some(heard) => {
                 let patience_ns = if heard.is_unlinked { dead_unlinked_ns } else { dead_ns };
@@ -169,7 +180,7 @@ impl Leader {
     }
 
     fn is_caught_up(&self, node: u16) -> bool {
-        self.heard.get(&node).is_some_and(|heard| heard.status.is_caught_up)
+        self.audience.heard.get(&node).is_some_and(|heard| heard.status.is_caught_up)
     }
 
     /// Shards whose owner is gone, or is to go, get another one, if there is one.
@@ -205,7 +216,7 @@ impl Leader {
 
     fn overcome_obstacles(&mut self, now_ns: u64, guidance: &Guidance, next: &mut Guidance) {
         let mut stuck = BTreeMap::new();
-        for (node, heard) in &self.heard {
+        for (node, heard) in &self.audience.heard {
             for obstacle in &heard.status.obstacles {
                 let index = usize::from(obstacle.shard);
                 // An answer to an earlier appointment, or one that is replaced just now.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::document::{Guidance, NodeEntry};
-use crate::leader::{Leader, Timing};
+use crate::leader::{Audience, Leader, Timing};
 use crate::status::{Obstacle, Status};
 
 const MS: u64 = 1_000_000;
@@ -27,7 +27,7 @@ impl Cluster {
         let entries = (1..=nodes).map(|node| (node, NodeEntry::default())).collect();
         Self {
             now_ns: 0,
-            leader: Leader::new(1, Timing::default(), 0),
+            leader: Leader::new(1, Timing::default(), 0, Audience::default()),
             guidance: Guidance::first(entries, shards, 0),
             speaking: (1..=nodes).map(|node| (node, 1)).collect(),
             obstacles: BTreeMap::new(),
@@ -68,6 +68,29 @@ impl Cluster {
     fn counts(&self) -> Vec<usize> {
         self.guidance.nodes.keys().map(|node| self.guidance.owned_by(*node)).collect()
     }
+}
+
+#[test]
+fn a_new_leader_knows_already_that_the_one_before_is_gone() {
+    let mut cluster = Cluster::new(3, 6);
+    for _ in 0..60 {
+        cluster.step();
+    }
+    assert!(cluster.guidance.shards.iter().any(|place| place.owner == 1));
+
+    // Node 2 has heard both others, and then the connection to node 1 was closed.
+    let status = Status { is_caught_up: true, guidance_epoch: cluster.guidance.epoch, ..Status::default() };
+    let mut audience = Audience::default();
+    audience.heard(cluster.now_ns, 1, status.clone());
+    audience.unlinked(1);
+    cluster.now_ns += 300 * MS;
+    audience.heard(cluster.now_ns, 3, status.clone());
+
+    let mut leader = Leader::new(2, Timing::default(), cluster.now_ns, audience);
+    leader.heard(cluster.now_ns, 2, status);
+    let next = leader.decide(cluster.now_ns, &cluster.guidance).expect("something to decide");
+    assert!(!next.nodes[&1].is_alive && next.nodes[&3].is_alive);
+    assert!(next.shards.iter().all(|place| place.owner != 1), "its shards have owners at once");
 }
 
 #[test]
@@ -187,7 +210,7 @@ proptest! {
                 0 => { cluster.speaking.remove(&node); }
                 1 => { cluster.speaking.insert(node, cluster.now_ns); }
                 2 => cluster.leader.unlinked(node),
-                _ => cluster.leader = Leader::new(1, Timing::default(), cluster.now_ns),
+                _ => cluster.leader = Leader::new(1, Timing::default(), cluster.now_ns, Audience::default()),
             }
             cluster.run_ms(ticks * 100);
         }

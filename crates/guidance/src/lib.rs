@@ -14,7 +14,7 @@ mod placing;
 mod status;
 
 pub use document::{AppEntry, Guidance, GuidanceError, NextApp, NodeEntry, Place, first_replicas};
-pub use leader::{Leader, Timing};
+pub use leader::{Audience, Leader, Timing};
 pub use membership::Refused;
 pub use placing::{MetaStep, meta_step};
 pub use status::{Held, Obstacle, Status};

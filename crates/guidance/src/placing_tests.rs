@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::document::{Guidance, NodeEntry};
-use crate::leader::{Leader, Timing};
+use crate::leader::{Audience, Leader, Timing};
 use crate::placing::{MetaStep, meta_step};
 use crate::status::{Held, Status};
 
@@ -28,7 +28,7 @@ impl Cluster {
         let held = guidance.shards.iter().map(|place| (place.replicas.iter().copied().collect(), 0)).collect();
         Self {
             now_ns: 0,
-            leader: Leader::new(1, Timing::default(), 0),
+            leader: Leader::new(1, Timing::default(), 0, Audience::default()),
             guidance,
             speaking: (1..=nodes).collect(),
             held,
@@ -227,7 +227,7 @@ proptest! {
                 1 if is_member => { cluster.speaking.insert(node); }
                 2 if !is_member => cluster.join(node),
                 3 if is_member => cluster.guidance.nodes.get_mut(&node).expect("a node").is_draining ^= true,
-                4 => cluster.leader = Leader::new(1, Timing::default(), cluster.now_ns),
+                4 => cluster.leader = Leader::new(1, Timing::default(), cluster.now_ns, Audience::default()),
                 _ => {}
             }
             cluster.run_ms(ticks * 100);

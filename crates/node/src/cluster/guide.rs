@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
-use millrace_guidance::{AppEntry, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step};
+use millrace_guidance::{AppEntry, Audience, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step};
 use millrace_peers::Lane;
 use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
@@ -41,6 +41,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         told: BTreeMap::new(),
         met,
         reign: None,
+        audience: Audience::default(),
         said_ns: 0,
     };
     loop {
@@ -83,6 +84,8 @@ struct Guide {
     /// The nodes that this one was ever linked to.
     met: BTreeSet<NodeId>,
     reign: Option<Reign>,
+    /// What the others have said, whoever leads.
+    audience: Audience,
     /// When this node last spoke, in monotonic nanoseconds.
     said_ns: u64,
 }
@@ -100,10 +103,12 @@ impl Guide {
                 Heard::Status(status) => {
                     self.cluster.note_other(node, status.guidance_epoch, now_ns);
                     if let Some(reign) = &mut self.reign {
-                        reign.leader.heard(now_ns, node.0, status);
+                        reign.leader.heard(now_ns, node.0, status.clone());
                     }
+                    self.audience.heard(now_ns, node.0, status);
                 }
                 Heard::Unlinked => {
+                    self.audience.unlinked(node.0);
                     if let Some(reign) = &mut self.reign {
                         reign.leader.unlinked(node.0);
                     }
@@ -188,7 +193,7 @@ impl Guide {
         }
         if self.reign.as_ref().is_none_or(|reign| reign.epoch != epoch) {
             tracing::info!(epoch = epoch.0, "this node leads the cluster");
-            let leader = Leader::new(me.0, Timing::default(), now_ns);
+            let leader = Leader::new(me.0, Timing::default(), now_ns, self.audience.clone());
             let (proposed, owed) = (Lsn::ZERO, Vec::new());
             self.reign = Some(Reign { epoch, leader, proposed, owed, next_since: None, has_swept: false });
         }
