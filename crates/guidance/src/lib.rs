@@ -13,7 +13,7 @@ mod membership;
 mod placing;
 mod status;
 
-pub use document::{AppEntry, Guidance, GuidanceError, NodeEntry, Place, first_replicas};
+pub use document::{AppEntry, Guidance, GuidanceError, NextApp, NodeEntry, Place, first_replicas};
 pub use leader::{Leader, Timing};
 pub use membership::Refused;
 pub use placing::{MetaStep, meta_step};

@@ -62,6 +62,10 @@ pub enum Kind {
     KeepNode,
     /// `DELETE /cluster/nodes/{id}`.
     RemoveNode,
+    /// `GET /cluster/keys`.
+    ClusterKeys,
+    /// `PUT /cluster/keys`.
+    ReplaceClusterKeys,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.
@@ -95,7 +99,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 40] = [
+const KINDS: [(Kind, &str); 42] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -131,6 +135,8 @@ const KINDS: [(Kind, &str); 40] = [
     (Kind::Backup, "backup"),
     (Kind::Kill, "kill"),
     (Kind::Resume, "resume"),
+    (Kind::ClusterKeys, "cluster_keys"),
+    (Kind::ReplaceClusterKeys, "replace_cluster_keys"),
     (Kind::None, "none"),
     (Kind::AddNode, "add_node"),
     (Kind::DrainNode, "drain_node"),
@@ -186,11 +192,13 @@ impl Kind {
             Kind::Backup => 32,
             Kind::Kill => 33,
             Kind::Resume => 34,
-            Kind::None => 35,
-            Kind::AddNode => 36,
-            Kind::DrainNode => 37,
-            Kind::KeepNode => 38,
-            Kind::RemoveNode => 39,
+            Kind::ClusterKeys => 35,
+            Kind::ReplaceClusterKeys => 36,
+            Kind::None => 37,
+            Kind::AddNode => 38,
+            Kind::DrainNode => 39,
+            Kind::KeepNode => 40,
+            Kind::RemoveNode => 41,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

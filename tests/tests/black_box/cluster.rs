@@ -13,9 +13,9 @@ const COUNTERS: usize = 6;
 /// Ports in a row: those of the largest cluster here.
 const ROW: u16 = 6;
 
-/// Two rows of ports that are free now, others for each caller. They are below those that the system gives to tests
+/// Three rows of ports that are free now, others for each caller. They are below those that the system gives to tests
 /// beside this one.
-pub(crate) fn bases() -> [u16; 2] {
+pub(crate) fn bases() -> [u16; 3] {
     static ROWS: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let first = std::process::id() % 1_000 * 12;
@@ -23,7 +23,7 @@ pub(crate) fn bases() -> [u16; 2] {
     let mut free = rows
         .map(|row| u16::try_from(20_000 + row % 12_000).expect("a port"))
         .filter(|base| (*base..base + ROW).all(is_free));
-    [(); 2].map(|()| free.next().expect("some ports are free"))
+    [(); 3].map(|()| free.next().expect("some ports are free"))
 }
 
 /// A cluster of a process for each node.
@@ -31,6 +31,7 @@ pub(crate) struct Demo {
     pub command: Foreground,
     pub http_base: u16,
     pub peer_base: u16,
+    pub s3_base: u16,
     pub folder: PathBuf,
     nodes: u16,
 }
@@ -45,19 +46,32 @@ impl Demo {
         Self::of(data, app, (3, 6))
     }
 
-    pub fn of(data: &Path, app: &str, (nodes, shards): (u16, u16)) -> Self {
-        let [http_base, peer_base] = bases();
+    pub fn of(data: &Path, app: &str, size: (u16, u16)) -> Self {
         let app = repository().join(app);
+        Self::with(data, size, &["--app", app.to_str().expect("text")])
+    }
+
+    /// A cluster that keeps objects.
+    pub fn with_s3(data: &Path) -> Self {
+        Self::with(data, (3, 6), &["--s3-base"])
+    }
+
+    fn with(data: &Path, (nodes, shards): (u16, u16), arguments: &[&str]) -> Self {
+        let [http_base, peer_base, s3_base] = bases();
         let mut command = Command::new(binary());
         command.args(["cluster", "demo", "--shards", &shards.to_string(), "--nodes", &nodes.to_string(), "--data"]);
-        command.arg(data).arg("--app").arg(app);
+        command.arg(data);
         command.args(["--http-base", &http_base.to_string(), "--peer-base", &peer_base.to_string()]);
+        command.args(arguments);
+        if arguments.contains(&"--s3-base") {
+            command.arg(s3_base.to_string());
+        }
         let mut command = Foreground::start(&mut command);
         wait_until("all nodes serve", || {
             assert!(command.is_running(), "{}", command.err());
             command.out().ends_with('\n')
         });
-        Self { command, http_base, peer_base, folder: data.to_owned(), nodes }
+        Self { command, http_base, peer_base, s3_base, folder: data.to_owned(), nodes }
     }
 
     /// Kills a node as the system does, at once.

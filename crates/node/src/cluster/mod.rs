@@ -7,16 +7,21 @@
 //! Promises: apps are loaded before the shards that may run them are taken; guidance is told to each core in the order of
 //! its epochs; a request that comes from another node runs once. Must not know how frames travel: that is the crate `peers`.
 
+mod bodies;
+mod body_word;
 mod catalogue;
 mod guide;
 mod holding;
 mod inbound;
+mod loading;
 pub(crate) mod log_reader;
 mod nodes;
 pub(crate) mod records;
+mod replacing;
 mod rows;
 pub(crate) mod snapshots;
 mod start;
+mod tables;
 mod view;
 mod wire;
 
@@ -25,17 +30,22 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, ShardId, limits};
+use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
 use millrace_guidance::{Guidance, Held, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
+pub(crate) use bodies::{Carrier, UNSETTLED};
+pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
 pub(crate) use nodes::change_nodes;
+pub(crate) use replacing::replace;
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
+pub use tables::Tables;
+pub(crate) use tables::serve as serve_tables;
 pub(crate) use wire::{For, Part, Word};
 
 /// A node of the cluster, as it is known before anything is agreed.
@@ -64,6 +74,8 @@ pub struct ClusterOptions {
     pub has_joined: bool,
     /// How many of those hold each shard. 0: all.
     pub replicas: u16,
+    /// What the nodes hold together beside shards and apps.
+    pub tables: Arc<Tables>,
 }
 
 /// What all cores of this node share of the cluster.
@@ -99,6 +111,10 @@ pub(crate) struct Cluster {
     proposals: Mutex<Vec<Proposal>>,
     /// Who waits for the answer of the leader, by number.
     asked: Mutex<Asked>,
+    /// For what is loaded and does not serve yet, by the number of its deployment: the services that go with it.
+    going: Mutex<BTreeMap<u32, Vec<Name>>>,
+    /// Other nodes may have bodies of objects that this one lacks.
+    lacks_bodies: AtomicBool,
     /// There is something for the guide to do.
     pub wake: Notify,
 }
@@ -165,6 +181,12 @@ pub(crate) enum Change {
     AddNode { http: String, peer: String },
     /// A node that holds nothing is none of the cluster any more.
     RemoveNode { node: NodeId },
+    /// Have all nodes load what may replace an app whose content still is `expected`. It does not serve yet.
+    Prepare { app: String, expected: String, tar: Bytes },
+    /// What was loaded serves from now on, or is forgotten.
+    Settle { app: String, deployment: u32, is_taken: bool },
+    /// Replace a table that still has the version `before`; 0 is that of a table that is not there.
+    Table { name: String, before: u64, bytes: Bytes },
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -192,6 +214,8 @@ impl Cluster {
             resets: Mutex::default(),
             proposals: Mutex::default(),
             asked: Mutex::default(),
+            going: Mutex::default(),
+            lacks_bodies: AtomicBool::new(false),
             wake: Notify::new(),
         }
     }
@@ -356,7 +380,8 @@ impl Cluster {
             };
             millrace_guidance::Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
         };
-        let is_caught_up = !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
+        let has_bodies = !self.lacks_bodies.load(Ordering::Acquire);
+        let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
         let held = cores.values().flat_map(|core| core.held.iter().cloned()).collect();
         (is_caught_up, unserved.iter().map(obstacle).collect(), held)
     }

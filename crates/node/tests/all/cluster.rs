@@ -283,6 +283,7 @@ fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -
         members: members.to_vec(),
         has_joined: false,
         replicas: 0,
+        tables: Arc::default(),
     };
     let options = NodeOptions {
         cores: 2,

@@ -34,10 +34,11 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     let guidance = block_on(client.guidance())?;
     let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
     let entry = |(number, entry): (&String, &Value)| {
-        Some(MemberEntry { node: number.parse().ok()?, http: text(entry, "http"), peer: text(entry, "peer") })
+        let (http, peer) = (text(entry, "http"), text(entry, "peer"));
+        Some(MemberEntry { node: number.parse().ok()?, http, peer, s3: None })
     };
     let known = guidance["nodes"].as_object().into_iter().flatten().filter_map(entry);
-    let own = MemberEntry { node, http: args.http.clone(), peer: args.peer.clone() };
+    let own = MemberEntry { node, http: args.http.clone(), peer: args.peer.clone(), s3: None };
     let mut members: Vec<MemberEntry> = known.filter(|member| member.node != node).chain([own]).collect();
     members.sort_by_key(|member| member.node);
     make_joining(&args.data, &args.authority, (id, node, shards), members)?;
