@@ -260,19 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn what_may_replace_an_app_and_tables_are_parts_of_it() {
-        let mut guidance = guidance();
-        let next = NextApp { deployment: 6, content: "11".to_owned() };
-        guidance.apps.get_mut("bank").expect("deployed").next = Some(next);
-        let text = String::from_utf8(guidance.encode()).expect("text");
-        assert!(text.contains(r#""version":2,"next":{"deployment":6,"content":"11"}}"#), "{text}");
-        guidance.tables.insert("users".to_owned(), 3);
-        let text = String::from_utf8(guidance.encode()).expect("text");
-        assert!(text.ends_with(r#""last_deployment":5,"tables":{"users":3}}"#), "{text}");
-        assert_eq!(Guidance::decode(text.as_bytes()), Ok(guidance));
-    }
-
-    #[test]
     fn what_moves_is_in_the_document() {
         let mut moving = guidance();
         moving.replicas = 3;
@@ -304,6 +291,19 @@ mod tests {
             }
         }
         assert_eq!(first_replicas(&[2, 4, 6, 8], 0, 5), [2, 4, 6, 8]);
+    }
+
+    #[test]
+    fn what_may_replace_an_app_and_tables_are_parts_of_it() {
+        let mut guidance = guidance();
+        let next = NextApp { deployment: 6, content: "11".to_owned() };
+        guidance.apps.get_mut("bank").expect("deployed").next = Some(next);
+        let text = String::from_utf8(guidance.encode()).expect("text");
+        assert!(text.contains(r#""version":2,"next":{"deployment":6,"content":"11"}}"#), "{text}");
+        guidance.tables.insert("users".to_owned(), 3);
+        let text = String::from_utf8(guidance.encode()).expect("text");
+        assert!(text.ends_with(r#""last_deployment":5,"tables":{"users":3}}"#), "{text}");
+        assert_eq!(Guidance::decode(text.as_bytes()), Ok(guidance));
     }
 
     #[test]

@@ -54,10 +54,6 @@ pub enum Kind {
     Readyz,
     /// `GET /cluster`.
     Cluster,
-    /// `GET /cluster/keys`.
-    ClusterKeys,
-    /// `PUT /cluster/keys`.
-    ReplaceClusterKeys,
     /// `POST /cluster/nodes`.
     AddNode,
     /// `POST /cluster/nodes/{id}/drain`.
@@ -66,6 +62,10 @@ pub enum Kind {
     KeepNode,
     /// `DELETE /cluster/nodes/{id}`.
     RemoveNode,
+    /// `GET /cluster/keys`.
+    ClusterKeys,
+    /// `PUT /cluster/keys`.
+    ReplaceClusterKeys,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.

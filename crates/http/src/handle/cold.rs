@@ -48,10 +48,10 @@ pub(super) async fn cold_dispatch<B: Backend>(
         }
         Kind::Metrics => metrics_text(session, who),
         Kind::Cluster => guidance(backend),
-        Kind::ClusterKeys | Kind::ReplaceClusterKeys => cluster_keys::manage(session, who, row.kind, input).await,
         Kind::AddNode | Kind::DrainNode | Kind::KeepNode | Kind::RemoveNode => {
             nodes::change(session, who, row.kind, input).await
         }
+        Kind::ClusterKeys | Kind::ReplaceClusterKeys => cluster_keys::manage(session, who, row.kind, input).await,
         Kind::Backup => events::backup(&session.state, backend.backup(who).await?),
         kind if buckets::manages(kind) => buckets::manage(session, who, kind, input).await,
         kind if users::manages(kind) => users::manage(session, who, kind, input).await,

@@ -383,24 +383,6 @@ const GENERAL: &[Operation] = &[
         ..HEALTHZ
     },
     Operation {
-        kind: Kind::ClusterKeys,
-        path: &[literal("cluster"), literal("keys")],
-        summary: "The API keys that the nodes of a cluster agree on, without their secrets",
-        answers: &[Answer { status: 200, description: "The keys and their version.", body: json(AGREED_KEYS) }],
-        access: Access::Admin,
-        ..HEALTHZ
-    },
-    Operation {
-        kind: Kind::ReplaceClusterKeys,
-        method: "PUT",
-        path: &[literal("cluster"), literal("keys")],
-        summary: "Replace the API keys of a cluster, if they still have this version",
-        request: json(AGREED_KEYS),
-        answers: &[Answer { status: 204, description: "In force on all nodes that are alive.", body: None }],
-        access: Access::Admin,
-        ..HEALTHZ
-    },
-    Operation {
         kind: Kind::AddNode,
         method: "POST",
         path: &[literal("cluster"), literal("nodes")],
@@ -431,6 +413,24 @@ const GENERAL: &[Operation] = &[
         summary: "Remove a node that has drained from the cluster, for good",
         answers: &[Answer { status: 204, description: "It is none of the cluster's any more.", body: None }],
         ..DRAIN_NODE
+    },
+    Operation {
+        kind: Kind::ClusterKeys,
+        path: &[literal("cluster"), literal("keys")],
+        summary: "The API keys that the nodes of a cluster agree on, without their secrets",
+        answers: &[Answer { status: 200, description: "The keys and their version.", body: json(AGREED_KEYS) }],
+        access: Access::Admin,
+        ..HEALTHZ
+    },
+    Operation {
+        kind: Kind::ReplaceClusterKeys,
+        method: "PUT",
+        path: &[literal("cluster"), literal("keys")],
+        summary: "Replace the API keys of a cluster, if they still have this version",
+        request: json(AGREED_KEYS),
+        answers: &[Answer { status: 204, description: "In force on all nodes that are alive.", body: None }],
+        access: Access::Admin,
+        ..HEALTHZ
     },
     Operation {
         kind: Kind::Backup,

@@ -28,8 +28,8 @@ const STATUS_NS: u64 = 100_000_000;
 /// Runs on core 0 for as long as the node does.
 pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cluster>) {
     let meta = ShardId(shared.shard_count());
-    let loading = Loading::new(Rc::clone(&core), Arc::clone(&shared), Arc::clone(&cluster), meta);
     let met = cluster.others(&Guidance::default()).into_iter().map(|other| other.node).collect();
+    let loading = Loading::new(Rc::clone(&core), Arc::clone(&shared), Arc::clone(&cluster), meta);
     let mut guide = Guide {
         core,
         shared,
@@ -209,11 +209,28 @@ impl Guide {
         let present = self.present.clone().unwrap_or_else(|| self.first());
         if let Some(next) = self.reign.as_mut().and_then(|reign| reign.leader.decide(now_ns, &present)) {
             self.propose(&[rows::write_of(&next)]);
-        } else {
-            if let Some(proposal) = self.next_proposal(&present) {
-                self.change(proposal, &present);
-            }
+        } else if let Some(proposal) = self.next_proposal(&present) {
+            self.change(proposal, &present);
+        } else if present.epoch > 0 {
             self.step_meta(&present);
+        }
+    }
+
+    /// Has nodes that came copy the meta shard, and some of those that stay count in it.
+    fn step_meta(&self, present: &Guidance) {
+        let mut core = self.core.borrow_mut();
+        let Some(replica) = core.replica(self.meta) else { return };
+        let set = replica.log().set();
+        let voters = set.voters().map(|node| node.0).collect();
+        let learners = set.members().filter(|node| set.is_learner(*node)).map(|node| node.0).collect();
+        let change = meta_step(present, &voters, &learners).map(|step| match step {
+            MetaStep::Add(node) => replica::Change::AddLearner(NodeId(node)),
+            MetaStep::Promote(node) => replica::Change::Promote(NodeId(node)),
+            MetaStep::Remove(node) => replica::Change::Remove(NodeId(node)),
+        });
+        // If it cannot be made now, it is tried again at the next look.
+        if let Some(change) = change {
+            core.change_replicas(self.meta, change);
         }
     }
 
@@ -257,24 +274,6 @@ impl Guide {
             tokio::task::spawn_local(built_in_apps::sweep_everything(node));
         } else if !services.is_empty() {
             tokio::task::spawn_local(async move { built_in_apps::sweep_services(&node, &services).await });
-        }
-    }
-
-    /// Has nodes that came copy the meta shard, and some of those that stay count in it.
-    fn step_meta(&self, present: &Guidance) {
-        let mut core = self.core.borrow_mut();
-        let Some(replica) = core.replica(self.meta) else { return };
-        let set = replica.log().set();
-        let voters = set.voters().map(|node| node.0).collect();
-        let learners = set.members().filter(|node| set.is_learner(*node)).map(|node| node.0).collect();
-        let change = meta_step(present, &voters, &learners).map(|step| match step {
-            MetaStep::Add(node) => replica::Change::AddLearner(NodeId(node)),
-            MetaStep::Promote(node) => replica::Change::Promote(NodeId(node)),
-            MetaStep::Remove(node) => replica::Change::Remove(NodeId(node)),
-        });
-        // If it cannot be made now, it is tried again at the next look.
-        if let Some(change) = change {
-            core.change_replicas(self.meta, change);
         }
     }
 

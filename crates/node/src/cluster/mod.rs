@@ -70,12 +70,12 @@ pub struct ClusterOptions {
     pub node: NodeId,
     /// All nodes that are known when this one is made, this one included, by id.
     pub members: Vec<Member>,
-    /// What the nodes hold together beside shards and apps.
-    pub tables: Arc<Tables>,
     /// Whether this node came to a cluster that was there already. Else the members are those that the cluster began with.
     pub has_joined: bool,
     /// How many of those hold each shard. 0: all.
     pub replicas: u16,
+    /// What the nodes hold together beside shards and apps.
+    pub tables: Arc<Tables>,
 }
 
 /// What all cores of this node share of the cluster.
@@ -177,16 +177,16 @@ pub(crate) enum Change {
     Remove { app: String },
     /// Have a node's shards moved away, or no longer.
     Drain { node: NodeId, is_draining: bool },
+    /// There is one more node, which has yet to be started.
+    AddNode { http: String, peer: String },
+    /// A node that holds nothing is none of the cluster any more.
+    RemoveNode { node: NodeId },
     /// Have all nodes load what may replace an app whose content still is `expected`. It does not serve yet.
     Prepare { app: String, expected: String, tar: Bytes },
     /// What was loaded serves from now on, or is forgotten.
     Settle { app: String, deployment: u32, is_taken: bool },
     /// Replace a table that still has the version `before`; 0 is that of a table that is not there.
     Table { name: String, before: u64, bytes: Bytes },
-    /// There is one more node, which has yet to be started.
-    AddNode { http: String, peer: String },
-    /// A node that holds nothing is none of the cluster any more.
-    RemoveNode { node: NodeId },
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -281,9 +281,9 @@ fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -
         identity: authority.identity(node),
         node,
         members: members.to_vec(),
-        tables: Arc::default(),
         has_joined: false,
         replicas: 0,
+        tables: Arc::default(),
     };
     let options = NodeOptions {
         cores: 2,

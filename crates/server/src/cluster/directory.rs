@@ -154,6 +154,6 @@ pub(crate) fn options(directory: &Path) -> Result<Place, Failure> {
         |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
     let members = file.members.iter().map(member).collect();
     let (node, replicas, has_joined) = (NodeId(file.node), file.replicas, file.has_joined);
-    let options = ClusterOptions { id, identity, node, members, tables: Arc::default(), has_joined, replicas };
+    let options = ClusterOptions { id, identity, node, members, has_joined, replicas, tables: Arc::default() };
     Ok(Place { http, s3, shards: file.shards, options })
 }

@@ -106,9 +106,6 @@ struct JoinArgs {
     /// Where the node will hear the others
     #[arg(long, value_name = "ADDR")]
     peer: String,
-    /// Where the node will listen for S3, if the others do
-    #[arg(long, value_name = "ADDR")]
-    s3: Option<String>,
 }
 
 #[derive(Args, Debug)]
