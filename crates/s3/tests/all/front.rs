@@ -48,6 +48,25 @@ fn objects_are_put_read_listed_and_deleted() {
     assert_eq!(alice.send("HEAD", "/abc", &[], b"").status, 404);
 }
 
+/// A client that gets a status stops, or tells somebody. One whose connection closes tries again for minutes.
+#[test]
+fn damage_where_a_read_begins_is_answered_with_a_status() {
+    let (_, mut alice) = served();
+    let lost = |from: &'static str| [("x-amz-meta-lost-from", from)];
+    assert_eq!(alice.send("PUT", "/abc/k", &lost("0"), &content(250_000)).status, 200);
+    let got = alice.get("/abc/k");
+    assert_eq!(got.code(), (500, "InternalError".to_owned()));
+    assert!(got.element("Message").contains("damaged"), "{}", got.text());
+    // The connection goes on.
+    assert_eq!(alice.send("PUT", "/abc/k", &lost("200000"), &content(250_000)).status, 200);
+    let inside = alice.send("GET", "/abc/k", &[("range", "bytes=200000-")], b"");
+    assert_eq!(inside.code(), (500, "InternalError".to_owned()));
+    let before = alice.send("GET", "/abc/k", &[("range", "bytes=0-199999")], b"");
+    assert_eq!((before.status, before.body.len()), (206, 200_000));
+    let copied = alice.send("PUT", "/abc/copy", &[("x-amz-copy-source", "/abc/k")], b"");
+    assert_eq!(copied.code(), (500, "InternalError".to_owned()));
+}
+
 #[test]
 fn ranges_and_conditions_are_answered() {
     let (_, mut alice) = served();

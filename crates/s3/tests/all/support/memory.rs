@@ -66,6 +66,7 @@ pub struct Written(WrittenBody, Bytes);
 pub struct Reading {
     content: Bytes,
     range: Range<u64>,
+    lost_from: Option<u64>,
 }
 
 impl BodyWrite for Writing {
@@ -113,6 +114,10 @@ impl BodyRead for Reading {
         if self.range.is_empty() {
             return Ok(None);
         }
+        // An object may say from which byte on the disk has lost it.
+        if self.lost_from.is_some_and(|lost_from| self.range.start >= lost_from) {
+            return Err(body_lost("the body is damaged"));
+        }
         let end = self.range.end.min(self.range.start + PIECE);
         let piece = self.content.slice(self.range.start as usize..end as usize);
         self.range.start = end;
@@ -147,7 +152,9 @@ impl Objects for Memory {
             let bucket = bucket(&buckets, &request)?;
             let stored = object(bucket, &request, conditions)?;
             let range = 0..stored.info.size_bytes;
-            let body = Reading { content: stored.content.clone(), range };
+            let lost_from = stored.info.metadata.iter().find(|(name, _)| name == "lost-from");
+            let lost_from = lost_from.map(|(_, byte)| byte.parse().expect("a number"));
+            let body = Reading { content: stored.content.clone(), range, lost_from };
             Ok(ObjectRead { info: Box::new(stored.info.clone()), content: Content::Inline, body })
         })())
     }
