@@ -245,6 +245,24 @@ fn who_may_not_is_refused() {
 }
 
 #[test]
+fn a_completion_names_the_kind_of_checksum_that_its_upload_has() {
+    let (_, mut alice) = served();
+    let begin = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", "COMPOSITE")];
+    let id = alice.send("POST", "/abc/k?uploads", &begin, b"").element("UploadId");
+    let part = alice.put(&format!("/abc/k?partNumber=1&uploadId={id}"), &content(10));
+    let etag = part.header("etag").expect("an ETag");
+    let document = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    );
+    let uri = format!("/abc/k?uploadId={id}");
+    let mut complete = |kind| alice.send("POST", &uri, &[("x-amz-checksum-type", kind)], document.as_bytes());
+    let refused = complete("FULL_OBJECT");
+    assert_eq!(refused.code(), (400, "InvalidRequest".to_owned()));
+    assert!(refused.element("Message").contains("COMPOSITE"), "{}", refused.text());
+    assert_eq!(complete("COMPOSITE").status, 200);
+}
+
+#[test]
 fn uploads_of_parts_become_objects() {
     let (_, mut alice) = served();
     let id = alice.send("POST", "/abc/k?uploads", &[], b"").element("UploadId");

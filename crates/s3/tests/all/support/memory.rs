@@ -49,6 +49,8 @@ struct Bucket {
     objects: BTreeMap<String, Stored>,
     /// The key and the parts of each.
     uploads: BTreeMap<String, (String, Parts)>,
+    /// The checksums that uploads were begun with.
+    upload_checksums: BTreeMap<String, (ChecksumAlgorithm, ChecksumKind)>,
     settings: BTreeMap<ConfigurationKind, Configuration>,
 }
 
@@ -332,8 +334,12 @@ fn change(bucket: &mut Bucket, request: ObjectRequest<'_>) -> Result<ObjectReply
             bucket.settings.insert(configuration.kind(), configuration);
             ObjectReply::Done
         }
-        Operation::CreateUpload(_) => {
+        Operation::CreateUpload(input) => {
             let id = format!("upload-{}", bucket.uploads.len());
+            if let Some((algorithm, kind)) = input.checksum {
+                let checksum = (algorithm, kind.unwrap_or(ChecksumKind::Composite));
+                bucket.upload_checksums.insert(id.clone(), checksum);
+            }
             bucket.uploads.insert(id.clone(), (key, BTreeMap::new()));
             ObjectReply::Upload { id, checksum: None, expires: None }
         }
@@ -363,7 +369,10 @@ fn upload(bucket: &mut Bucket, operation: ObjectOperation, body: Bytes) -> Resul
                 etag: etag.clone(),
                 ..ListedPart::default()
             });
-            ObjectReply::Parts(PartsPage { parts: listed.collect(), total: parts.len() as u16, ..PartsPage::default() })
+            let checksum = bucket.upload_checksums.get(id).copied();
+            let upload = Some(ListedUpload { checksum, ..ListedUpload::default() });
+            let total = parts.len() as u16;
+            ObjectReply::Parts(PartsPage { parts: listed.collect(), total, upload, ..PartsPage::default() })
         }
         Operation::CompleteUpload { upload, parts: named, .. } => {
             let mut content = Vec::new();
