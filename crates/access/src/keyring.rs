@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -33,6 +34,8 @@ pub struct Keyring {
     keys: Arc<Shared<KeySet>>,
     /// Of the file as it was last read, usable or not: so each change is read once.
     stamp: Mutex<Stamp>,
+    /// Others have said which keys count: not the file.
+    is_told: AtomicBool,
 }
 
 impl Keyring {
@@ -43,13 +46,24 @@ impl Keyring {
     pub fn open(path: &Path) -> Result<Arc<Self>, KeyError> {
         let stamp = Mutex::new(Stamp::of(path));
         let keys = Arc::new(Shared::new(read(path)?));
-        Ok(Arc::new(Self { path: path.to_owned(), keys, stamp }))
+        Ok(Arc::new(Self { path: path.to_owned(), keys, stamp, is_told: AtomicBool::new(false) }))
     }
 
     /// How many keys there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.keys.load().count()
+    }
+
+    /// Takes keys in place of those of the file, which does not count any more.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`]; the keys are as before then.
+    pub fn replace(&self, file: &KeyFile) -> Result<(), KeyError> {
+        let keys = KeySet::new(file)?;
+        self.is_told.store(true, Ordering::Relaxed);
+        self.keys.replace(keys);
+        Ok(())
     }
 
     pub(crate) fn view(&self) -> Cached<KeySet> {
@@ -59,6 +73,9 @@ impl Keyring {
     /// Reads the file again if it changed. One that cannot be used leaves the keys of before in force. Blocks on the
     /// disk.
     pub fn reload_changed(&self) {
+        if self.is_told.load(Ordering::Relaxed) {
+            return;
+        }
         let now = Stamp::of(&self.path);
         let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         if *stamp == now {

@@ -10,6 +10,7 @@
 //! Must not know a protocol: where a token stands in a request, and how a refusal is said, is the front's.
 
 mod access;
+mod agreed;
 mod keyring;
 mod keys;
 mod principal;
@@ -17,6 +18,7 @@ mod shared;
 mod users;
 
 pub use access::{Access, Caller};
+pub use agreed::{AgreeError, AgreedKeys, KeyAgreement};
 pub use keyring::{Keyring, Stamp, needs_keys};
 pub use keys::{KeyError, KeyFile, KeyRecord, KeySet, PREFIX};
 pub use principal::{Permission, Principal, Role, RoleError};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +27,7 @@ pub(crate) const FILES: &str = "files";
 pub struct BodyName {
     /// The shard of what it belongs to.
     pub shard: ShardId,
-    /// Never given twice in one directory.
+    /// Never given twice in one directory, nor in others that hold the same bodies.
     pub number: u64,
 }
 
@@ -50,11 +51,21 @@ pub struct BodyOptions {
     pub is_synced: bool,
     /// Bytes of the disk that new bodies leave free: for the log, which notes deletions.
     pub reserve_bytes: u64,
+    /// Numbers are from ranges behind this one, of 2³² numbers each. Directories that hold each other's bodies have each
+    /// another one, 2²⁴ apart, so that no two of them give the same number. 0: the directory is alone.
+    pub ranges_behind: u32,
 }
 
 impl Default for BodyOptions {
     fn default() -> Self {
-        Self { lanes: 1, segment_body_bytes: 4 << 20, segment_bytes: 256 << 20, is_synced: true, reserve_bytes: 0 }
+        Self {
+            lanes: 1,
+            segment_body_bytes: 4 << 20,
+            segment_bytes: 256 << 20,
+            is_synced: true,
+            reserve_bytes: 0,
+            ranges_behind: 0,
+        }
     }
 }
 
@@ -225,6 +236,38 @@ impl Bodies {
     ) -> Result<BodyWriter, BlobError> {
         let name = BodyName { shard, number: self.shared.numbers.next(&self.shared)? };
         BodyWriter::new(&self.shared, lane, name, owner, length)
+    }
+
+    /// Begins a body that another directory has named.
+    ///
+    /// # Errors
+    /// As for [`Bodies::begin`]; [`BlobError::Misuse`] for a body that is here.
+    pub fn begin_named(&self, lane: usize, name: BodyName, owner: &[u8], length: u64) -> Result<BodyWriter, BlobError> {
+        if self.has(name) {
+            return Err(BlobError::Misuse("a body of this name is here already"));
+        }
+        BodyWriter::new(&self.shared, lane, name, owner, Some(length))
+    }
+
+    /// Whether a body is here.
+    #[must_use]
+    pub fn has(&self, name: BodyName) -> bool {
+        self.shared.state().bodies.contains_key(&name)
+    }
+
+    /// Whether a body is here whose writer has yet to say what became of it.
+    #[must_use]
+    pub fn is_unsettled(&self, name: BodyName) -> bool {
+        self.shared.state().unsettled.contains(&name)
+    }
+
+    /// The names of the next bodies behind this one, at most `limit`, and whether there are more.
+    #[must_use]
+    pub fn names_behind(&self, name: BodyName, limit: usize) -> (Vec<BodyName>, bool) {
+        let state = self.shared.state();
+        let mut behind = state.bodies.range((Bound::Excluded(name), Bound::Unbounded)).map(|(name, _)| *name);
+        let names = behind.by_ref().take(limit).collect();
+        (names, behind.next().is_some())
     }
 
     /// Makes bodies of a lane durable with one sync for those in its segment, and gives them.

@@ -59,7 +59,10 @@ pub(crate) fn ranges_taken(disk: &dyn Disk) -> io::Result<u32> {
 fn take_range(shared: &Shared) -> Result<Range<u64>, BlobError> {
     let disk = &*shared.disk;
     let taken = ranges_taken(disk).map_err(|error| BlobError::Failed(error.to_string()))?;
-    let range = taken.checked_add(1).ok_or(BlobError::Misuse("the directory has no more numbers"))?;
+    let range = taken
+        .max(shared.options.ranges_behind)
+        .checked_add(1)
+        .ok_or(BlobError::Misuse("the directory has no more numbers"))?;
     let file = disk.create(NEW_START).map_err(|error| BlobError::not_made(&error))?;
     let number = range.to_le_bytes();
     let content = [&number[..], &crc(&number).to_le_bytes()].concat();
@@ -70,9 +73,18 @@ fn take_range(shared: &Shared) -> Result<Range<u64>, BlobError> {
     Ok(u64::from(range) << RANGE_BITS..(u64::from(range) + 1) << RANGE_BITS)
 }
 
-/// The numbers that may have been given from so many ranges.
-pub(crate) fn given(ranges: u32) -> Range<u64> {
-    1 << RANGE_BITS..(u64::from(ranges) + 1) << RANGE_BITS
+/// The bits of a number that tell directories from each other that hold each other's bodies.
+const DIRECTORY_SHIFT: u32 = RANGE_BITS + 24;
+
+/// Whether a number may have been given: here, of so many ranges, or by a directory that holds the same bodies.
+pub(crate) fn may_be_given(number: u64, ranges: u32, ranges_behind: u32) -> bool {
+    let own = (u64::from(ranges_behind) << RANGE_BITS) >> DIRECTORY_SHIFT;
+    let other = number >> DIRECTORY_SHIFT;
+    if own > 0 && other != own {
+        return other > 0;
+    }
+    let first = (own << DIRECTORY_SHIFT).max(1 << RANGE_BITS);
+    (first..(u64::from(ranges) + 1) << RANGE_BITS).contains(&number)
 }
 
 #[cfg(test)]
@@ -99,6 +111,28 @@ mod tests {
         assert_eq!(shared.numbers.next(&shared), Ok(end));
         let shared = open();
         assert_eq!(shared.numbers.next(&shared), Ok(3 << RANGE_BITS));
-        assert!(given(3).contains(&(3 << RANGE_BITS)) && !given(2).contains(&(3 << RANGE_BITS)));
+        assert!(may_be_given(3 << RANGE_BITS, 3, 0) && !may_be_given(3 << RANGE_BITS, 2, 0));
+    }
+
+    #[test]
+    fn directories_that_hold_each_others_bodies_give_other_numbers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |ranges_behind| {
+            let options = BodyOptions { ranges_behind, ..BodyOptions::default() };
+            let opened = Bodies::open(Arc::new(RealDisk::new(folder.path())), options);
+            opened.expect("the store opens").0.shared
+        };
+        let number = |behind| {
+            let shared = open(behind);
+            shared.numbers.next(&shared).expect("a number")
+        };
+        let node = |node: u32, range: u32| node << 24 | range;
+        let first = |range: u32| u64::from(range) << RANGE_BITS;
+        assert_eq!(number(node(2, 0)), first(node(2, 1)));
+        assert_eq!(number(node(2, 0)), first(node(2, 2)), "the next start has the next range");
+        assert_eq!(number(node(2, 700)), first(node(2, 701)), "one that has lost its past begins behind it");
+        let may_be = |number| may_be_given(number, node(2, 701), node(2, 0));
+        assert!(may_be(first(node(2, 701))) && may_be(first(node(3, 9000))));
+        assert!(!may_be(first(node(2, 702))) && !may_be(first(1)));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn open(disk: &dyn Disk, options: &BodyOptions) -> io::Result<(State,
     let (mut state, mut recovered) = (State::default(), Recovered::default());
     let found = open_segments(disk, &mut state, &mut recovered)?;
     open_files(disk, options, &mut state, &mut recovered)?;
-    add_found(disk, &mut state, found);
+    add_found(disk, options, &mut state, found);
     // The same body is in two segments where a crash came while they were copied together: one may be empty now.
     let is_empty = |(id, segment): (&u32, &Segment)| (segment.live == 0).then_some(*id);
     let empty: Vec<u32> = state.segments.iter().filter_map(is_empty).collect();
@@ -100,11 +100,10 @@ fn add_row(state: &mut State, id: u32, row: Row) {
 }
 
 /// Adds what was found behind damaged headers, if it may be a body of this store that is nowhere else.
-fn add_found(disk: &dyn Disk, state: &mut State, found: Found) {
+fn add_found(disk: &dyn Disk, options: &BodyOptions, state: &mut State, found: Found) {
     let Ok(ranges) = numbers::ranges_taken(disk) else { return };
-    let given = numbers::given(ranges);
     for (id, row) in found {
-        if given.contains(&row.name.number) {
+        if numbers::may_be_given(row.name.number, ranges, options.ranges_behind) {
             add_row(state, id, row);
         }
     }

@@ -115,6 +115,22 @@ impl Client {
         self.put(&path, &serde_json::json!({ "app": app })).await
     }
 
+    /// The API keys that the nodes of a cluster agree on, and their version.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `unknown-route` for a node whose keys are in a file of its own.
+    pub async fn cluster_keys(&self) -> Result<Value, ClientError> {
+        parse(&self.get("/cluster/keys").await?.body)
+    }
+
+    /// Replaces the API keys of a cluster, if they still have the version that they name.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `precondition-failed` if they have another one.
+    pub async fn replace_cluster_keys(&self, keys: &Value) -> Result<(), ClientError> {
+        self.put("/cluster/keys", keys).await
+    }
+
     async fn put(&self, path: &str, body: &Value) -> Result<(), ClientError> {
         let (content_type, body) = ("application/json", Bytes::from(body.to_string()));
         let method = Method::PUT;

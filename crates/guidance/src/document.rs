@@ -25,6 +25,9 @@ pub struct Guidance {
     pub apps: BTreeMap<String, AppEntry>,
     /// The number of the last deployment. Each deployment has its own, equal on all nodes.
     pub last_deployment: u32,
+    /// The versions of the tables that the meta shard holds, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tables: BTreeMap<String, u64>,
 }
 
 /// One node.
@@ -65,6 +68,19 @@ pub struct AppEntry {
     pub content: String,
     /// How often it was deployed.
     pub version: u64,
+    /// What all nodes load meanwhile, and what may serve next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextApp>,
+}
+
+/// What may replace an app: loaded, and not serving.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NextApp {
+    /// The number that the deployment will have.
+    pub deployment: u32,
+    /// As that of [`AppEntry`].
+    pub content: String,
 }
 
 /// Why bytes are no guidance.
@@ -160,7 +176,7 @@ mod tests {
         let mut guidance = Guidance::first([1, 2].map(entry).into(), 2);
         guidance.epoch = 7;
         guidance.shards[1] = Place { epoch: 3, owner: 1, replicas: vec![1, 2] };
-        let app = AppEntry { deployment: 5, content: "00ff00ff00ff00ff".to_owned(), version: 2 };
+        let app = AppEntry { deployment: 5, content: "00ff00ff00ff00ff".to_owned(), version: 2, next: None };
         guidance.apps.insert("bank".to_owned(), app);
         guidance.last_deployment = 5;
         guidance
@@ -179,6 +195,19 @@ mod tests {
         );
         assert_eq!(String::from_utf8(guidance().encode()).as_deref(), Ok(golden));
         assert_eq!(Guidance::decode(golden.as_bytes()), Ok(guidance()));
+    }
+
+    #[test]
+    fn what_may_replace_an_app_and_tables_are_parts_of_it() {
+        let mut guidance = guidance();
+        let next = NextApp { deployment: 6, content: "11".to_owned() };
+        guidance.apps.get_mut("bank").expect("deployed").next = Some(next);
+        let text = String::from_utf8(guidance.encode()).expect("text");
+        assert!(text.contains(r#""version":2,"next":{"deployment":6,"content":"11"}}"#), "{text}");
+        guidance.tables.insert("users".to_owned(), 3);
+        let text = String::from_utf8(guidance.encode()).expect("text");
+        assert!(text.ends_with(r#""last_deployment":5,"tables":{"users":3}}"#), "{text}");
+        assert_eq!(Guidance::decode(text.as_bytes()), Ok(guidance));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod document;
 mod leader;
 mod status;
 
-pub use document::{AppEntry, Guidance, GuidanceError, NodeEntry, Place};
+pub use document::{AppEntry, Guidance, GuidanceError, NextApp, NodeEntry, Place};
 pub use leader::{Leader, Timing};
 pub use status::{Obstacle, Status};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use millrace_access::{Keyring, Shared, Stamp, Users, needs_keys};
+use millrace_access::{KeyAgreement, Keyring, Shared, Stamp, Users, needs_keys};
 use millrace_records::{Turn, Turns};
 use prometheus_client::registry::Registry;
 use tokio_rustls::rustls::ServerConfig;
@@ -23,6 +23,8 @@ pub struct Front {
     tls_http1: Option<Arc<Shared<Arc<ServerConfig>>>>,
     /// Of S3, once they have been read.
     users: OnceLock<Arc<Users>>,
+    /// In a cluster whose nodes agree on keys.
+    agreement: OnceLock<Arc<KeyAgreement>>,
     registry: Registry,
     metrics: Arc<FrontMetrics>,
     openapi: OnceLock<Bytes>,
@@ -81,6 +83,7 @@ impl Front {
             tls,
             tls_http1,
             users: OnceLock::new(),
+            agreement: OnceLock::new(),
             registry,
             metrics,
             openapi: OnceLock::new(),
@@ -111,6 +114,15 @@ impl Front {
     /// Whose users `/s3/users` manages: to be called once, before the front serves. Later calls change nothing.
     pub fn manage_users(&self, users: Arc<Users>) {
         let _ = self.users.set(users);
+    }
+
+    /// The keys that `/cluster/keys` manages: to be called once, before the front serves. Later calls change nothing.
+    pub fn manage_keys(&self, agreement: Arc<KeyAgreement>) {
+        let _ = self.agreement.set(agreement);
+    }
+
+    pub(crate) fn agreement(&self) -> Option<&Arc<KeyAgreement>> {
+        self.agreement.get()
     }
 
     pub(crate) fn users(&self) -> Option<&Arc<Users>> {

@@ -18,6 +18,7 @@ mod auth;
 mod backend;
 mod body;
 mod buckets;
+mod cluster_keys;
 mod connection;
 mod cors;
 mod error_pages;

@@ -54,6 +54,10 @@ pub enum Kind {
     Readyz,
     /// `GET /cluster`.
     Cluster,
+    /// `GET /cluster/keys`.
+    ClusterKeys,
+    /// `PUT /cluster/keys`.
+    ReplaceClusterKeys,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.
@@ -87,7 +91,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 36] = [
+const KINDS: [(Kind, &str); 38] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -123,6 +127,8 @@ const KINDS: [(Kind, &str); 36] = [
     (Kind::Backup, "backup"),
     (Kind::Kill, "kill"),
     (Kind::Resume, "resume"),
+    (Kind::ClusterKeys, "cluster_keys"),
+    (Kind::ReplaceClusterKeys, "replace_cluster_keys"),
     (Kind::None, "none"),
 ];
 
@@ -174,7 +180,9 @@ impl Kind {
             Kind::Backup => 32,
             Kind::Kill => 33,
             Kind::Resume => 34,
-            Kind::None => 35,
+            Kind::ClusterKeys => 35,
+            Kind::ReplaceClusterKeys => 36,
+            Kind::None => 37,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, StatusCode};
-use millrace_access::{AccessKey, NewKey, NewSecret, NewUser, UserError, UserSummary, Users};
+use millrace_access::{AccessKey, NewKey, NewSecret, NewUser, StoreError, UserError, UserSummary, Users};
 use millrace_api::{Object, Permission, Principal};
 use millrace_base::{Error, ErrorCode};
 use serde::Serialize;
@@ -42,6 +42,10 @@ pub(crate) async fn manage<B: Backend>(
     let users = session.state.local.front.users();
     let users = users.ok_or_else(|| Error::new(ErrorCode::NotYetSupported, "this node has no users of S3"))?;
     let users = Arc::clone(users);
+    // A node of a cluster that has just started may know old users.
+    if let Some(Err(error)) = session.backend.guidance() {
+        return Err(error);
+    }
     match kind {
         Kind::S3Users => list(&users),
         Kind::S3AddUser => {
@@ -127,7 +131,11 @@ fn refused(error: &UserError) -> Error {
         UserError::Taken(_) => refusal("EntityAlreadyExists"),
         UserError::Unknown(_) => refusal("NoSuchEntity"),
         UserError::Full(_) => refusal("LimitExceeded"),
-        UserError::Store(cause) if is_out_of_space(cause) => Error::new(ErrorCode::ReadOnly, error.to_string()),
+        UserError::Store(StoreError::Cluster(cause)) => cause.clone(),
+        UserError::Store(StoreError::Changed) => Error::new(ErrorCode::Overloaded, error.to_string()),
+        UserError::Store(StoreError::Io(cause)) if is_out_of_space(cause) => {
+            Error::new(ErrorCode::ReadOnly, error.to_string())
+        }
         UserError::Malformed(_) | UserError::Store(_) => Error::new(ErrorCode::Internal, error.to_string()),
     }
 }

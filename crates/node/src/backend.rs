@@ -47,6 +47,12 @@ impl CoreHandle {
         self.core.borrow().index()
     }
 
+    /// Whether this node knows what its cluster has agreed on, or stands alone.
+    #[must_use]
+    pub fn is_guided(&self) -> bool {
+        check_guided(&self.core.borrow()).is_ok()
+    }
+
     /// Asks one shard for something, wherever it is.
     pub(crate) async fn ask<Q: Ask<Reply: 'static>>(&self, shard: ShardId, question: Q) -> Result<Q::Reply, Error> {
         self.begin(Asked { shard, question }).reply().await
@@ -173,7 +179,7 @@ fn route_call(
 }
 
 /// A node of a cluster may not know yet what is deployed.
-fn check_guided(core: &Core) -> Result<(), Error> {
+pub(crate) fn check_guided(core: &Core) -> Result<(), Error> {
     core.platform.shared.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check_guided())
 }
 
@@ -351,6 +357,7 @@ impl Deployments for CoreHandle {
     }
 
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
+        check_guided(&self.core.borrow())?;
         built_in_apps::system_app(&self.shared(), principal, app)
     }
 
@@ -362,10 +369,6 @@ impl Deployments for CoreHandle {
         files: Vec<AppFile>,
     ) -> Result<u64, Error> {
         principal.require(Permission::Deploy)?;
-        if self.shared().cluster.is_some() {
-            // Else the nodes would know different types.
-            return Err(Error::new(ErrorCode::NotYetSupported, "a cluster does not keep types of records yet"));
-        }
         built_in_apps::replace(self, app, expected_version, files).await
     }
 }
@@ -380,6 +383,7 @@ impl Records for CoreHandle {
 
     async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
         principal.require(Permission::Deploy)?;
+        check_guided(&self.core.borrow())?;
         records::sweep(self, type_name).await
     }
 
@@ -387,6 +391,7 @@ impl Records for CoreHandle {
         if !principal.may(Permission::Read { app: RECORDS_APP, service: type_name }) {
             principal.require(Permission::Deploy)?;
         }
+        check_guided(&self.core.borrow())?;
         records::are_there(self, type_name).await
     }
 

@@ -16,6 +16,7 @@ use millrace_shard::Invoke;
 
 use crate::apps::{app_from_files, version_of};
 use crate::backend::{CoreHandle, info};
+use crate::cluster;
 use crate::core::Shared;
 use crate::deploy;
 use crate::records::are_there;
@@ -60,6 +61,16 @@ fn current(shared: &Shared, app: &str) -> Result<SystemApp, Error> {
     apps.get(app).cloned().ok_or_else(unknown)
 }
 
+/// A built-in app has been replaced on this node.
+pub(crate) fn note_replaced(shared: &Shared, app: &App) {
+    let mut apps = shared.system_apps.write().unwrap_or_else(PoisonError::into_inner);
+    apps.insert(app.name.to_string(), as_system_app(app));
+}
+
+pub(crate) fn replaced_meanwhile(app: &str) -> Error {
+    Error::new(ErrorCode::PreconditionFailed, format!("the app {app:?} has been replaced meanwhile"))
+}
+
 /// What `Deployments::system_app` gives.
 pub(crate) fn system_app(shared: &Shared, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
     if !principal.may_read_something_of(app) && !principal.may(Permission::Deploy) {
@@ -78,21 +89,23 @@ pub(crate) async fn replace(node: &CoreHandle, app: &str, expected: u64, files: 
     let app = app_from_files(app, files)?;
     let node = node.clone();
     let task = tokio::task::spawn_local(async move {
+        if let Some(cluster) = &shared.cluster {
+            return cluster::replace(&node, cluster, app, expected).await;
+        }
         let mut state = shared.deploying.lock().await;
         let present = current(&shared, app.name.as_str())?.version;
         if present != expected {
-            let message = format!("the app {:?} has been replaced meanwhile", app.name.as_str());
-            return Err(Error::new(ErrorCode::PreconditionFailed, message));
+            return Err(replaced_meanwhile(app.name.as_str()));
         }
-        let (name, replaced) = (app.name.to_string(), as_system_app(&app));
-        let version = replaced.version;
+        let version = version_of(&app);
         let prepared = deploy::prepare(&shared, &mut state, app).await?;
+        let app = prepared.app();
         if let Err(error) = empty(&node, &prepared).await {
             deploy::discard(&shared, &prepared);
             return Err(error);
         }
         let sweeps = deploy::complete(&shared, &mut state, prepared).await?.sweeps;
-        shared.system_apps.write().unwrap_or_else(PoisonError::into_inner).insert(name, replaced);
+        note_replaced(&shared, &app);
         // All cores serve the new version by now: no shard is swept in the one before.
         tokio::task::spawn_local(async move {
             sweep_services(&node, &sweeps).await;
@@ -107,7 +120,12 @@ pub(crate) async fn replace(node: &CoreHandle, app: &str, expected: u64, files: 
 /// may have looked too early. From here on nobody writes records of theirs, and what had begun to is seen. Nothing of
 /// this is on the disk: a crash leaves the type, or, once the new version is kept, takes it away.
 async fn empty(node: &CoreHandle, prepared: &deploy::Prepared) -> Result<(), Error> {
-    for name in deploy::close(&node.shared(), prepared).await? {
+    refuse_if_used(node, &deploy::close(&node.shared(), prepared).await?).await
+}
+
+/// Refuses to let types go that have records.
+pub(crate) async fn refuse_if_used(node: &CoreHandle, types: &[Name]) -> Result<(), Error> {
+    for name in types {
         if are_there(node, name.as_str()).await? {
             let message = format!("the type {:?} has records: delete them first, or force it", name.as_str());
             return Err(Error::new(ErrorCode::TypeInUse, message));
@@ -149,7 +167,7 @@ pub(crate) async fn sweep_service<R: Request<Reply: 'static>>(
 
 /// Begins the sweeps of services in the background, again and again until every shard has taken its message.
 /// One that is there twice is no harm: the later overtakes the earlier one.
-async fn sweep_services(node: &CoreHandle, services: &[Name]) {
+pub(crate) async fn sweep_services(node: &CoreHandle, services: &[Name]) {
     let send = |shard, invoke| Enqueue { shard, invoke, delay_ms: 0 };
     for service in services {
         let mut wait_ms = FIRST_RETRY_MS;

@@ -187,7 +187,12 @@ fn run_beside(core: &SharedCore) {
     let shared = node.shared();
     tokio::task::spawn_local(built_in_apps::sweep_everything(node.clone()));
     if let Some(cluster) = shared.cluster.clone() {
+        tokio::task::spawn_local(cluster::serve_tables(Arc::clone(&shared), Arc::clone(&cluster)));
         tokio::task::spawn_local(cluster::guide(Rc::clone(core), Arc::clone(&shared), cluster));
+    }
+    if let Some(carrier) = shared.carrier.clone() {
+        tokio::task::spawn_local(Arc::clone(&carrier).serve());
+        tokio::task::spawn_local(carrier.keep_up());
     }
     if let Some(bodies) = shared.bodies.clone() {
         tokio::task::spawn_local(objects::look_after(node, bodies));

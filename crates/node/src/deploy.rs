@@ -47,6 +47,12 @@ pub(crate) struct Prepared {
     app: Arc<App>,
 }
 
+impl Prepared {
+    pub(crate) fn app(&self) -> Arc<App> {
+        Arc::clone(&self.app)
+    }
+}
+
 /// An app serves on all cores.
 pub(crate) struct Done {
     /// How often it was deployed since the start.

@@ -237,6 +237,14 @@ fn hosted_of(
     cluster::hosted(cluster, (std::mem::take(stores), found), &options, (&RealClock, &RealRandom))
 }
 
+/// In a cluster that keeps objects: what carries their bodies to other nodes.
+fn carrier_of(
+    bodies: Option<&Arc<objects::BodyStore>>,
+    cluster: Option<&Arc<Cluster>>,
+) -> Option<Arc<cluster::Carrier>> {
+    bodies.zip(cluster).map(|(bodies, cluster)| cluster::Carrier::new(bodies, cluster, Arc::new(RealClock)))
+}
+
 /// The apps of a node whose others are in the meta shard.
 fn built_in_apps_only() -> Result<Arc<Vec<App>>, StartError> {
     Ok(Arc::new(vec![objects::objects_app()?]))
@@ -294,6 +302,7 @@ impl Found {
             shard_keys: shard_keys(directory.shard_count()),
             outside,
             cluster: cluster.clone(),
+            carrier: carrier_of(bodies.as_ref(), cluster.as_ref()),
             bodies,
             is_log_closed,
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),

@@ -13,7 +13,7 @@ use millrace_driver::{Call, FastRead};
 use millrace_func::{Answer, Catalog, HandlerId};
 use millrace_shard::Invoke;
 
-use crate::backend::{CoreHandle, authorise, info};
+use crate::backend::{CoreHandle, authorise, check_guided, info};
 use crate::core::{Core, handler_metric};
 use crate::watch::{CallWatch, WatchedCall, ended, prints_calls};
 
@@ -67,10 +67,13 @@ impl<'a> OperationKey<'a> {
     }
 }
 
-/// A key that is placed on this core, if the core has a shard.
+/// A key that is placed on this core, if the core has a shard; in a cluster, at best one that this node owns.
 fn own_key(core: &Core) -> Cow<'static, [u8]> {
     let keys = &core.platform.shared.shard_keys;
-    let own = core.placement().shards_of(core.index()).next().and_then(|shard| keys.get(usize::from(shard.0)));
+    let placed = || core.placement().shards_of(core.index());
+    let is_cluster = core.platform.is_in_cluster();
+    let owned = is_cluster.then(|| placed().find(|shard| core.serving(*shard).is_some())).flatten();
+    let own = owned.or_else(|| placed().next()).and_then(|shard| keys.get(usize::from(shard.0)));
     own.or(keys.first()).map_or(Cow::Borrowed(b"0"), |key| Cow::Owned(key.clone()))
 }
 
@@ -95,6 +98,7 @@ impl CoreHandle {
         let arrival = core.enter();
         let began_ns = arrival.now_ns;
         authorise(principal, (A::NAME, operation.service), operation.is_read)?;
+        check_guided(&core)?;
         let handler = A::find(&core.programs.catalog, operation.service, operation.handler)?;
         let key = operation.key.bytes(&core);
         let shard = shard_of_key(&key, core.placement().shard_count());

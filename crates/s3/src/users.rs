@@ -2,6 +2,11 @@
 
 /// Users and their keys.
 pub trait Users: Clone + 'static {
+    /// Whether all users are known. A node of a cluster that has just started has yet to hear of them.
+    fn are_known(&self) -> bool {
+        true
+    }
+
     /// The user that an access key belongs to, with the key's secret. Costs a look into memory.
     fn find(&self, access_key: &str) -> Option<KnownUser>;
 

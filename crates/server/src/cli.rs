@@ -448,6 +448,15 @@ pub(crate) struct KeysArgs {
     /// The file of API keys [default: keys.json in the data directory]
     #[arg(long, value_name = "FILE", env = "MILLRACE_KEYS", global = true)]
     pub keys: Option<PathBuf>,
+    /// Change the keys of a running cluster on all its nodes, at any of them: its address
+    #[arg(long, value_name = "URL", global = true)]
+    pub url: Option<String>,
+    /// With --url and https: trust the certificate authorities in this file (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", env = "MILLRACE_CA", global = true)]
+    pub ca: Option<PathBuf>,
+    /// With --url: an API key with the role admin
+    #[arg(long, value_name = "KEY", env = "MILLRACE_API_KEY", hide_env_values = true, global = true)]
+    pub api_key: Option<String>,
     #[command(subcommand)]
     pub command: KeysCommand,
 }
@@ -465,7 +474,8 @@ pub(crate) enum KeysCommand {
     },
     /// List keys and their roles
     List,
-    /// Revoke a key; a running node notices within seconds
+    /// Revoke a key; a running node notices within seconds, a cluster at once
+    #[command(visible_alias = "revoke")]
     Remove {
         /// Which
         id: String,

@@ -95,13 +95,13 @@ fn limits_of_an_app() {
 /// What each flag of `millrace serve` is without it.
 fn settings() -> Vec<(&'static str, String)> {
     let folder = tempfile::tempdir().expect("a folder");
-    let Settings { apps, http, node, front, s3, s3_front, log, log_json, key_file } =
+    let Settings { apps, http, node, front, s3, s3_front, log, log_json, key_file, are_keys_named } =
         Settings::of(&ServeArgs::default()).expect("defaults");
     assert!(apps.is_empty() && !log_json && front.allowed_hosts.is_empty() && front.tls.is_none());
     assert!(front.cors_origins.is_empty() && key_file.ends_with("keys.json"));
     assert!(s3.is_none() && s3_front.domains.is_empty() && !s3_front.allows_signature_version_2);
     assert!(!s3_front.is_null_store);
-    assert!(front.keys.is_none(), "there is no data directory here");
+    assert!(front.keys.is_none() && !are_keys_named, "there is no data directory here");
     assert_eq!(node.cores, std::thread::available_parallelism().map_or(1, usize::from));
     assert_eq!((node.memory_bytes, MEMORY_SHARE), (default_memory_bytes(), 2));
     let shards = DataDirectory::open(folder.path(), node.shards).expect("made").shard_count();

@@ -3,19 +3,24 @@
 use std::rc::Rc;
 
 use millrace_access::UsersView;
+use millrace_node::CoreHandle;
 use millrace_s3::users::{KnownUser, Users};
 
 /// One core's view of the users.
 #[derive(Clone)]
-pub(crate) struct S3Users(Rc<UsersView>);
+pub(crate) struct S3Users(Rc<UsersView>, CoreHandle);
 
 impl S3Users {
-    pub(crate) fn new(view: UsersView) -> Self {
-        Self(Rc::new(view))
+    pub(crate) fn new(view: UsersView, node: CoreHandle) -> Self {
+        Self(Rc::new(view), node)
     }
 }
 
 impl Users for S3Users {
+    fn are_known(&self) -> bool {
+        self.1.is_guided()
+    }
+
     fn find(&self, access_key: &str) -> Option<KnownUser> {
         let found = self.0.find(access_key)?;
         Some(KnownUser {

@@ -31,6 +31,7 @@ use tokio::sync::watch;
 
 use crate::Failure;
 use crate::cli::ServeArgs;
+use crate::keys;
 use crate::logging;
 use crate::overdue;
 use crate::s3_users::S3Users;
@@ -102,7 +103,12 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let outside = Outside { fetcher, workers: Arc::new(workers) };
     let options = settings.node.clone();
     let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
-    let users = users::open(&directory)?;
+    let tables = options.cluster.as_ref().map(|cluster| Arc::clone(&cluster.tables));
+    let users = users::open(&directory, tables.as_ref())?;
+    // A file that was named is the operator's own, on each node.
+    if let Some(tables) = tables.filter(|_| !settings.are_keys_named) {
+        keys::agree(&tables, &front, &settings.key_file)?;
+    }
     front.manage_users(Arc::clone(&users));
     let s3 = s3_listeners(settings, &users, &front)?;
     let node = Node::start_in(directory, options, apps, engine, outside, fronts(listeners, front, s3), metrics)?;
@@ -214,7 +220,7 @@ fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>, s3: Option<S3Listeners
         let listener = listeners.take(handle.index());
         let (front, null_store) = (Arc::clone(&front), null_store.clone());
         let s3 = s3.as_ref().and_then(|(listeners, options, users)| {
-            Some((listeners.take(handle.index())?, Arc::clone(options), S3Users::new(users.view())))
+            Some((listeners.take(handle.index())?, Arc::clone(options), S3Users::new(users.view(), handle.clone())))
         });
         Box::pin(async move {
             let http = async {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use millrace_node::{ClusterOptions, Durability, NodeOptions};
+use millrace_node::{Durability, NodeOptions};
 
 use crate::Failure;
 use crate::cli::{KeysArgs, ServeArgs};
@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub s3_front: millrace_s3::front::Options,
     /// Where API keys are, or would be.
     pub key_file: PathBuf,
+    /// Somebody has named that file.
+    pub are_keys_named: bool,
     pub log: String,
     pub log_json: bool,
 }
@@ -52,9 +54,10 @@ impl Settings {
             node.cores = cores;
         }
         node.shards = named.shards;
-        let mut own_address = None;
-        if let Some((http, shards, options)) = in_cluster {
+        let (mut own_address, mut s3) = (None, named.s3);
+        if let Some(cluster::Place { http, s3: own_s3, shards, options }) = in_cluster {
             own_address = Some(parse_address(&http)?);
+            s3 = own_s3.as_deref().map(parse_address).transpose()?;
             (node.shards, node.cluster) = (Some(shards), Some(options));
         }
         node.memory_bytes = match named.memory {
@@ -79,6 +82,7 @@ impl Settings {
         }
         let tls = tls_files(named.tls_certificate, named.tls_key)?;
         let key_file = named.keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
+        let are_keys_named = named.keys.is_some();
         let keys = named.keys.or_else(|| key_file.exists().then(|| key_file.clone()));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
         front.allowed_hosts = named.allowed_hosts;
@@ -91,16 +95,17 @@ impl Settings {
         }
         front.release_memory = Some(release_memory);
         let connections = front.limits.connections;
-        let is_null_store = is_null_store(named.s3_anonymous_null_store, named.s3)?;
-        node.keeps_objects = named.s3.is_some() && !is_null_store;
+        let is_null_store = is_null_store(named.s3_anonymous_null_store, s3)?;
+        node.keeps_objects = s3.is_some() && !is_null_store;
         Ok(Self {
             apps: named.app,
             http: named.http.or(own_address).map_or_else(|| parse_address(default::http), Ok)?,
             node,
             front,
-            s3: named.s3,
+            s3,
             s3_front: s3_front((named.s3_region, is_null_store), &named.s3_domain, named.s3_signature_v2, connections),
             key_file,
+            are_keys_named,
             log: named.log.unwrap_or_else(|| default::log.to_owned()),
             log_json: named.log_json.unwrap_or(false),
         })
@@ -136,20 +141,17 @@ fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Optio
     }
 }
 
-/// Where a node of a cluster serves HTTP, how many shards there are, and its part in the cluster.
+/// Where a node of a cluster serves, how many shards there are, and its part in the cluster.
 ///
 /// # Errors
 /// A sentence that names what is wrong.
-fn place_in_cluster(named: &SettingsFile) -> Result<(String, u16, ClusterOptions), Failure> {
-    if named.data.is_some() || named.http.is_some() || named.shards.is_some() {
-        let what = "--cluster-data says itself where the data is, where to listen, and how many shards there are";
+fn place_in_cluster(named: &SettingsFile) -> Result<cluster::Place, Failure> {
+    if named.data.is_some() || named.http.is_some() || named.s3.is_some() || named.shards.is_some() {
+        let what = "--cluster-data says itself where the data is, where to listen, --s3 included, and how many shards there are";
         return Err(what.into());
     }
     if matches!(named.durability, Some(DurabilityName::None)) {
         return Err("--durability none: the nodes of a cluster promise each other that what they have stays".into());
-    }
-    if named.s3.is_some() {
-        return Err("--s3: a cluster does not keep objects yet".into());
     }
     if !named.app.is_empty() {
         return Err("--app: in a cluster apps are deployed (millrace deploy), so that all nodes serve the same".into());
@@ -285,6 +287,11 @@ mod tests {
         assert!(keys.len() > 10, "{known}");
     }
 
+    fn no_keys() -> KeysArgs {
+        let command = KeysCommand::List;
+        KeysArgs { config: None, data: None, keys: None, url: None, ca: None, api_key: None, command }
+    }
+
     #[test]
     fn keys_are_where_the_node_looks_for_them() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -303,11 +310,11 @@ mod tests {
             let serve =
                 ServeArgs { config: config.clone(), data: data.clone(), keys: keys.clone(), ..ServeArgs::default() };
             let settings = Settings::of(&serve).expect("valid");
-            let made = key_file(&KeysArgs { config, data, keys, command: KeysCommand::List }).expect("valid");
+            let made = key_file(&KeysArgs { config, data, keys, ..no_keys() }).expect("valid");
             assert_eq!(made, settings.key_file);
         }
         std::fs::write(&config, "data = 1").expect("written");
-        let args = KeysArgs { config: Some(config), data: None, keys: None, command: KeysCommand::List };
+        let args = KeysArgs { config: Some(config), ..no_keys() };
         assert!(key_file(&args).expect_err("no text").to_string().contains("--config"));
     }
 

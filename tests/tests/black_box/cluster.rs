@@ -10,9 +10,9 @@ use millrace_tests::{Connection, Foreground, Reply, assert_problem, binary, repo
 
 const COUNTERS: usize = 6;
 
-/// Two rows of three ports that are free now, others for each caller. They are below those that the system gives to tests
+/// Three rows of three ports that are free now, others for each caller. They are below those that the system gives to tests
 /// beside this one.
-pub(crate) fn bases() -> [u16; 2] {
+pub(crate) fn bases() -> [u16; 3] {
     static ROWS: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let first = std::process::id() % 1_000 * 12;
@@ -20,13 +20,14 @@ pub(crate) fn bases() -> [u16; 2] {
     let mut free = rows
         .map(|row| u16::try_from(20_000 + row % 12_000).expect("a port"))
         .filter(|base| (*base..base + 3).all(is_free));
-    [(); 2].map(|()| free.next().expect("some ports are free"))
+    [(); 3].map(|()| free.next().expect("some ports are free"))
 }
 
 /// A cluster of three processes, with six shards and the counters.
 pub(crate) struct Demo {
     pub command: Foreground,
     pub http_base: u16,
+    pub s3_base: u16,
     folder: PathBuf,
 }
 
@@ -36,17 +37,30 @@ impl Demo {
     }
 
     pub fn with_app(data: &Path, app: &str) -> Self {
-        let [http_base, peer_base] = bases();
         let app = repository().join(app);
+        Self::with(data, &["--app", app.to_str().expect("text")])
+    }
+
+    /// A cluster that keeps objects.
+    pub fn with_s3(data: &Path) -> Self {
+        Self::with(data, &["--s3-base"])
+    }
+
+    fn with(data: &Path, arguments: &[&str]) -> Self {
+        let [http_base, peer_base, s3_base] = bases();
         let mut command = Command::new(binary());
-        command.args(["cluster", "demo", "--shards", "6", "--data"]).arg(data).arg("--app").arg(app);
+        command.args(["cluster", "demo", "--shards", "6", "--data"]).arg(data);
         command.args(["--http-base", &http_base.to_string(), "--peer-base", &peer_base.to_string()]);
+        command.args(arguments);
+        if arguments.contains(&"--s3-base") {
+            command.arg(s3_base.to_string());
+        }
         let mut command = Foreground::start(&mut command);
         wait_until("all nodes serve", || {
             assert!(command.is_running(), "{}", command.err());
             command.out().ends_with('\n')
         });
-        Self { command, http_base, folder: data.to_owned() }
+        Self { command, http_base, s3_base, folder: data.to_owned() }
     }
 
     /// Kills a node as the system does, at once.

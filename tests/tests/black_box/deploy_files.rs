@@ -22,7 +22,7 @@ fn command_of(compose: &str, service: &str) -> Vec<String> {
 fn the_compose_file_makes_a_cluster_that_serves() {
     let compose = file("docker/cluster.yaml");
     let folder = tempfile::tempdir().expect("a folder");
-    let [http_base, peer_base] = bases();
+    let [http_base, peer_base, _] = bases();
     // Where the containers have addresses, this machine has ports.
     let here = |word: String| {
         let mut word = word.replace("/cluster", folder.path().to_str().expect("text"));

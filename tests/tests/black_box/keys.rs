@@ -277,4 +277,12 @@ fn a_key_of_a_worker_takes_no_app_away() {
             });
         assert!(ready.is_ok(), "{ready:?}");
     }
+    // A key that is removed ends the connection that it has opened.
+    let (_worker, ready) =
+        DialledWorker::connect_as(guarded.server.address(), ("bank", Some(bank)), services, |_| Ok(json!(1)));
+    assert!(ready.is_ok(), "{ready:?}");
+    let get = || guarded.request("POST", "/call/account/a/get", root, b"null");
+    wait_until("it serves", || get().status == 200);
+    change(&guarded.keys(), &["remove", "bank"]);
+    wait_until("its worker is gone", || get().code() == "worker-unavailable");
 }

@@ -13,7 +13,7 @@ use super::rules::{
     access_key_of, check_access_key, check_email, check_name, check_secret_key, id_of, secret_key_of, shown,
 };
 use super::seal::NONCE_BYTES;
-use super::store::UserStore;
+use super::store::{StoreError, UserStore};
 use crate::shared::{Cached, Shared};
 
 /// What a user is made from.
@@ -74,12 +74,23 @@ pub struct UserSummary {
 /// Draws random bytes fit for secrets.
 type Fill = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 
+/// How often a change is made again because somebody else was quicker.
+const ATTEMPTS: usize = 16;
+
+/// The table, and its version: one more with each change that this program has heard of.
+#[derive(Default)]
+struct Held {
+    version: u64,
+    records: Records,
+}
+
 /// See the module's documentation.
 pub struct Users {
     store: Box<dyn UserStore>,
     fill: Fill,
     /// Held during a change, so changes follow each other.
-    records: Mutex<Records>,
+    changing: Mutex<()>,
+    held: Mutex<Held>,
     index: Arc<Shared<Index>>,
 }
 
@@ -107,7 +118,8 @@ impl Users {
         Ok(Arc::new(Self {
             store: Box::new(store),
             fill: Box::new(fill),
-            records: Mutex::new(records),
+            changing: Mutex::new(()),
+            held: Mutex::new(Held { version: 0, records }),
             index: Arc::new(Shared::new(index)),
         }))
     }
@@ -121,7 +133,7 @@ impl Users {
     /// All users, oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<UserSummary> {
-        self.lock().users.iter().map(summary).collect()
+        self.lock().records.users.iter().map(summary).collect()
     }
 
     /// The keys of the user with this name or id, oldest first.
@@ -129,8 +141,8 @@ impl Users {
     /// # Errors
     /// [`UserError::Unknown`].
     pub fn keys(&self, name_or_id: &str) -> Result<Vec<AccessKey>, UserError> {
-        let records = self.lock();
-        let place = place_of(&records, name_or_id)?;
+        let Held { records, .. } = &*self.lock();
+        let place = place_of(records, name_or_id)?;
         Ok(records.users[place].keys.iter().map(access_key).collect())
     }
 
@@ -215,23 +227,60 @@ impl Users {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Records> {
-        // Records are replaced in one step, after they were kept: a panic leaves them whole.
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes a table that somebody else has kept. An older one than this program knows changes nothing.
+    ///
+    /// # Errors
+    /// [`UserError::Malformed`] and [`UserError::Store`]; the table is as before then.
+    pub fn hear(&self, version: u64, bytes: &[u8]) -> Result<(), UserError> {
+        let records = Records::decode(bytes)?;
+        let index = self.index_of(&records)?;
+        self.hold(Held { version, records }, index);
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
+        // Records are replaced in one step: a panic leaves them whole.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index_of(&self, records: &Records) -> Result<Index, UserError> {
+        Index::of(records, &self.index.load(), || Ok(self.store.data_key()?))
+    }
+
+    /// Makes a table visible, unless a later one is.
+    fn hold(&self, next: Held, index: Index) {
+        let mut held = self.lock();
+        if next.version > held.version {
+            *held = next;
+            self.index.replace(index);
+        }
     }
 
     /// Makes one change durable, and then visible.
-    fn change<T>(&self, change: impl FnOnce(&mut Records) -> Result<T, UserError>) -> Result<T, UserError> {
-        let mut records = self.lock();
-        let mut next = records.clone();
-        let answer = change(&mut next)?;
-        if next != *records {
-            let index = Index::of(&next, &self.index.load(), || Ok(self.store.data_key()?))?;
-            self.store.replace(&next.encode()?)?;
-            *records = next;
-            self.index.replace(index);
+    fn change<T>(&self, change: impl Fn(&mut Records) -> Result<T, UserError>) -> Result<T, UserError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..ATTEMPTS {
+            let (version, before) = {
+                let held = self.lock();
+                (held.version, held.records.clone())
+            };
+            let mut records = before.clone();
+            let answer = change(&mut records)?;
+            if records == before {
+                return Ok(answer);
+            }
+            let index = self.index_of(&records)?;
+            // The store may tell of it before it returns, and of later ones: nobody holds the table meanwhile.
+            match self.store.replace(version, &records.encode()?) {
+                Ok(()) => {
+                    self.hold(Held { version: version + 1, records }, index);
+                    return Ok(answer);
+                }
+                Err(StoreError::Changed) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(answer)
+        Err(StoreError::Changed.into())
     }
 
     fn make_key(

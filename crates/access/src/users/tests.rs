@@ -47,9 +47,9 @@ impl UserStore for Memory {
         Ok(self.bytes.lock().expect("whole").clone())
     }
 
-    fn replace(&self, bytes: &[u8]) -> Result<(), StoreError> {
+    fn replace(&self, _: u64, bytes: &[u8]) -> Result<(), StoreError> {
         if self.fails.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
+            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
         }
         *self.bytes.lock().expect("whole") = Some(bytes.to_vec());
         Ok(())
@@ -298,4 +298,62 @@ proptest! {
         let _ = users.add_user(&named(&text), 1);
         prop_assert!(users.view().find(&text).is_none());
     }
+}
+
+/// What several nodes keep together: it tells each of them of every table.
+#[derive(Clone, Default)]
+struct Common {
+    kept: Arc<Mutex<(u64, Vec<u8>)>>,
+    nodes: Arc<Mutex<Vec<Arc<Users>>>>,
+}
+
+impl UserStore for Common {
+    fn read(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(None)
+    }
+
+    fn replace(&self, before: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut kept = self.kept.lock().expect("whole");
+        let is_taken = kept.0 == before;
+        if is_taken {
+            *kept = (before + 1, bytes.to_vec());
+        }
+        for node in &*self.nodes.lock().expect("whole") {
+            node.hear(kept.0, &kept.1).expect("a table");
+        }
+        if is_taken { Ok(()) } else { Err(StoreError::Changed) }
+    }
+
+    fn data_key(&self) -> Result<DataKey, StoreError> {
+        Ok(DataKey::derive(&[3; 32]))
+    }
+}
+
+#[test]
+fn a_change_rests_on_what_others_have_changed_meanwhile() {
+    let common = Common::default();
+    let open = |first: u8| {
+        let next = AtomicU8::new(first);
+        Users::open(common.clone(), move |bytes| bytes.fill(next.fetch_add(1, Ordering::Relaxed)))
+    };
+    let [ann, ben] = [1, 100].map(|first| open(first).expect("empty"));
+    // This one has not heard of ann when it makes its change.
+    common.nodes.lock().expect("whole").push(Arc::clone(&ann));
+    ann.add_user(&named("ann"), 1).expect("new");
+    common.nodes.lock().expect("whole").push(Arc::clone(&ben));
+    let (_, secret) = ben.add_user(&named("ben"), 2).expect("new");
+    assert_eq!(
+        ben.add_user(&named("ann"), 3).expect_err("she is there").to_string(),
+        "there is a user \"ann\" already"
+    );
+    for node in [&ann, &ben] {
+        let names: Vec<String> = node.list().into_iter().map(|user| user.display_name).collect();
+        assert_eq!(names, ["ann", "ben"]);
+        let found = node.view().find(&secret.access_key).expect("every node knows the key");
+        assert_eq!(found.secret.as_ref(), secret.secret_key);
+    }
+    let (_, bytes) = common.kept.lock().expect("whole").clone();
+    ann.remove_user("ben").expect("he is there");
+    ann.hear(2, &bytes).expect("a table");
+    assert_eq!(ann.list().len(), 1, "an older table changes nothing");
 }

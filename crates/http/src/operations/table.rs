@@ -27,6 +27,8 @@ pub(super) const fn text(content_type: &'static str) -> Option<Media> {
 pub(super) const ANY_JSON: Option<Media> = json("true");
 const BINARY: &str = r#"{"type":"string","format":"binary"}"#;
 
+const AGREED_KEYS: &str = r#"{"type":"object","required":["version","keys"],"additionalProperties":false,"properties":{"version":{"type":"integer"},"keys":{"type":"object","properties":{"anonymous":{"type":"array","items":{"type":"string"}},"keys":{"type":"array","items":{"type":"object","required":["id","secret_sha256","roles","created_ms"],"properties":{"id":{"type":"string"},"secret_sha256":{"type":"string","description":"SHA-256 of the secret's 32 bytes."},"roles":{"type":"array","items":{"type":"string"}},"created_ms":{"type":"integer"}}}}}}}}"#;
+
 pub(super) const CALL: Operation = Operation {
     kind: Kind::Call,
     method: "POST",
@@ -368,6 +370,24 @@ const GENERAL: &[Operation] = &[
         summary: "The guidance of the cluster: its nodes, and for each shard its owner and replicas",
         answers: &[Answer { status: 200, description: "The guidance.", body: json(r#"{"type":"object"}"#) }],
         access: Access::AnyKey,
+        ..HEALTHZ
+    },
+    Operation {
+        kind: Kind::ClusterKeys,
+        path: &[literal("cluster"), literal("keys")],
+        summary: "The API keys that the nodes of a cluster agree on, without their secrets",
+        answers: &[Answer { status: 200, description: "The keys and their version.", body: json(AGREED_KEYS) }],
+        access: Access::Admin,
+        ..HEALTHZ
+    },
+    Operation {
+        kind: Kind::ReplaceClusterKeys,
+        method: "PUT",
+        path: &[literal("cluster"), literal("keys")],
+        summary: "Replace the API keys of a cluster, if they still have this version",
+        request: json(AGREED_KEYS),
+        answers: &[Answer { status: 204, description: "In force on all nodes that are alive.", body: None }],
+        access: Access::Admin,
         ..HEALTHZ
     },
     Operation {

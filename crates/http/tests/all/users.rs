@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use millrace_access::{DataKey, KeyFile, UserStore, Users};
+use millrace_access::{DataKey, KeyFile, StoreError, UserStore, Users};
 use millrace_api::Role;
 use millrace_http::Options;
 
@@ -18,19 +18,19 @@ struct Memory {
 }
 
 impl UserStore for Memory {
-    fn read(&self) -> io::Result<Option<Vec<u8>>> {
+    fn read(&self) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.bytes.lock().expect("whole").clone())
     }
 
-    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&self, _: u64, bytes: &[u8]) -> Result<(), StoreError> {
         if self.is_full.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
+            return Err(io::Error::from(io::ErrorKind::StorageFull).into());
         }
         *self.bytes.lock().expect("whole") = Some(bytes.to_vec());
         Ok(())
     }
 
-    fn data_key(&self) -> io::Result<DataKey> {
+    fn data_key(&self) -> Result<DataKey, StoreError> {
         Ok(DataKey::derive(&[7; 32]))
     }
 }

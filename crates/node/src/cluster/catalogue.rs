@@ -32,18 +32,24 @@ const LOOK: Duration = Duration::from_millis(20);
 /// `app-refused`, if this node cannot load it; `overloaded` without a leader.
 pub(crate) async fn deploy(shared: &Arc<Shared>, cluster: &Cluster, app: App) -> Result<u64, Error> {
     check(shared, cluster)?;
-    {
-        // Whether it can be loaded is found out here, before anybody else hears of it.
-        let _one_at_a_time = shared.deploying.lock().await;
-        let prepared = deploy::prepare_numbered(shared, app.clone(), TRIAL).await;
-        // Engines keep programs by their number, so that one is used again and again.
-        deploy::discard(shared, &prepared?);
-    }
+    try_out(shared, &app).await?;
     let tar = archive(&app).map_err(|error| Error::new(ErrorCode::Internal, format!("the app's files: {error}")))?;
     let name = app.name.as_str().to_owned();
     let epoch = ask_leader(cluster, Change::Deploy { app: name.clone(), tar: tar.into() }).await?;
     followed(cluster, epoch).await;
     Ok(cluster.guidance().apps.get(&name).map_or(1, |entry| entry.version))
+}
+
+/// Whether this node can load an app: before anybody else hears of it.
+///
+/// # Errors
+/// `app-refused`.
+pub(super) async fn try_out(shared: &Arc<Shared>, app: &App) -> Result<(), Error> {
+    let _one_at_a_time = shared.deploying.lock().await;
+    let prepared = deploy::prepare_numbered(shared, app.clone(), TRIAL).await;
+    // Engines keep programs by their number, so that one is used again and again.
+    deploy::discard(shared, &prepared?);
+    Ok(())
 }
 
 /// Sends no more requests to an app, on all nodes.
@@ -61,13 +67,13 @@ pub(crate) async fn remove(shared: &Shared, cluster: &Cluster, name: &str) -> Re
 }
 
 /// Refuses a change while this node does not follow the cluster, or hears no majority.
-fn check(shared: &Shared, cluster: &Cluster) -> Result<(), Error> {
+pub(super) fn check(shared: &Shared, cluster: &Cluster) -> Result<(), Error> {
     cluster.check_guided()?;
     if cluster.hears_majority(shared.clock.monotonic_ns()) { Ok(()) } else { Err(no_leader()) }
 }
 
 /// Has the leader change the catalogue. Gives the epoch of the guidance that holds the change.
-async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
+pub(super) async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
     let leader = cluster.leader().ok_or_else(no_leader)?;
     let (number, answer) = cluster.ask();
     let is_sent = if leader == cluster.me() {
@@ -87,14 +93,15 @@ async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
     }
 }
 
-/// Waits until all nodes that are alive follow a guidance.
-async fn followed(cluster: &Cluster, epoch: u64) {
+/// Waits until all nodes that are alive follow a guidance. Says whether they do.
+pub(super) async fn followed(cluster: &Cluster, epoch: u64) -> bool {
     let until = Instant::now() + FOLLOWED;
     while !(cluster.followed_epoch.load(Ordering::Acquire) >= epoch && cluster.do_all_follow(epoch)) {
         if Instant::now() >= until {
             tracing::warn!(epoch, "some node has not loaded yet what is deployed; it serves elsewhere");
-            return;
+            return false;
         }
         sleep(LOOK).await;
     }
+    true
 }

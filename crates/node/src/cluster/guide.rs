@@ -1,20 +1,23 @@
 //! The task that follows guidance on this node, and decides what comes next on the node that leads.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
-use millrace_func::App;
 use millrace_guidance::{AppEntry, Guidance, Leader, NodeEntry, Status, Timing};
 use millrace_peers::Lane;
 use millrace_replica::{Epoch, NodeId, RoleName};
 
-use super::{Change, Cluster, Heard, Proposal, Word, locked, rows};
+use super::loading::Loading;
+use super::replacing::{self, NEXT_NS};
+use super::{Change, Cluster, Heard, Proposal, Word, locked, rows, tables};
 use crate::apps::{app_of_tar, version_of};
+use crate::backend::CoreHandle;
+use crate::built_in_apps;
 use crate::core::{NodeMessage, Shared, SharedCore};
-use crate::deploy;
 
 /// How often the guide looks around.
 const LOOK: Duration = Duration::from_millis(25);
@@ -25,6 +28,7 @@ const STATUS_NS: u64 = 100_000_000;
 /// Runs on core 0 for as long as the node does.
 pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cluster>) {
     let meta = ShardId(shared.shard_count());
+    let loading = Loading::new(Rc::clone(&core), Arc::clone(&shared), Arc::clone(&cluster), meta);
     let mut guide = Guide {
         core,
         shared,
@@ -32,7 +36,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         meta,
         read_lsn: Lsn::ZERO,
         present: None,
-        loaded: BTreeMap::new(),
+        loading,
         told: BTreeMap::new(),
         reign: None,
         said_ns: 0,
@@ -43,6 +47,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         guide.follow().await;
         guide.cluster.note_current();
         guide.lead();
+        guide.sweep();
         guide.speak();
     }
 }
@@ -55,6 +60,10 @@ struct Reign {
     proposed: Lsn,
     /// Who waits for entries to be committed: the last of them, who it is, and what they are told.
     owed: Vec<(Lsn, (NodeId, u64), u64)>,
+    /// What may replace an app, by its deployment, and since when this node knows it.
+    next_since: Option<(u32, u64)>,
+    /// All services have been swept in this reign: their state may have been left behind by the one before.
+    has_swept: bool,
 }
 
 struct Guide {
@@ -66,8 +75,7 @@ struct Guide {
     read_lsn: Lsn,
     /// The guidance in the meta shard.
     present: Option<Guidance>,
-    /// The deployment of each app that this node has loaded, or could not load.
-    loaded: BTreeMap<String, u32>,
+    loading: Loading,
     /// The epoch of each shard that the cores were told.
     told: BTreeMap<usize, u64>,
     reign: Option<Reign>,
@@ -109,7 +117,11 @@ impl Guide {
                 return;
             }
             self.read_lsn = store.lsn();
-            rows::guidance(store)
+            let read = rows::guidance(store);
+            if let Ok(Some(guidance)) = &read {
+                self.cluster.options.tables.follow(guidance, store);
+            }
+            read
         };
         let guidance = match read {
             Ok(Some(guidance)) => guidance,
@@ -120,7 +132,7 @@ impl Guide {
         if before.is_some_and(|before| before.epoch == guidance.epoch) {
             return;
         }
-        self.load_apps(&guidance).await;
+        self.loading.follow(&guidance).await;
         let dead = guidance.nodes.iter().filter(|(_, entry)| !entry.is_alive).map(|(node, _)| NodeId(*node));
         for node in dead.filter(|node| *node != self.cluster.me()) {
             self.tell_cores(|| NodeMessage::PeerLost { node });
@@ -144,43 +156,6 @@ impl Guide {
         }
     }
 
-    /// Loads what is deployed and not loaded, and removes what is not deployed any more.
-    async fn load_apps(&mut self, guidance: &Guidance) {
-        let gone: Vec<String> = self.loaded.keys().filter(|name| !guidance.apps.contains_key(*name)).cloned().collect();
-        for name in gone {
-            self.loaded.remove(&name);
-            if let Err(error) = deploy::remove_here(&self.shared, &name).await {
-                tracing::warn!(app = name, %error, "an app that was removed could not be unloaded");
-            }
-        }
-        for (name, entry) in &guidance.apps {
-            if self.loaded.get(name) == Some(&entry.deployment) {
-                continue;
-            }
-            if let Err(reason) = self.load_app(name, entry).await {
-                tracing::error!(
-                    app = name,
-                    reason,
-                    "this node could not load an app that is deployed; calls to it fail here"
-                );
-            }
-            self.loaded.insert(name.clone(), entry.deployment);
-        }
-    }
-
-    async fn load_app(&self, name: &str, entry: &AppEntry) -> Result<(), String> {
-        let tar = {
-            let mut core = self.core.borrow_mut();
-            let store = core.hosted_store(self.meta).ok_or("the meta shard is being read again")?;
-            rows::tar_of_app(store, name, entry)?
-        };
-        let app = App { is_kept: true, ..app_of_tar(name, &tar).map_err(|error| error.to_string())? };
-        let mut state = self.shared.deploying.lock().await;
-        let prepared = deploy::prepare_numbered(&self.shared, app, entry.deployment).await;
-        let prepared = prepared.map_err(|error| error.to_string())?;
-        deploy::complete(&self.shared, &mut state, prepared).await.map(|_| ()).map_err(|error| error.to_string())
-    }
-
     /// Decides what comes next, where this node owns the meta shard.
     fn lead(&mut self) {
         let (me, now_ns) = (self.cluster.me(), self.now_ns());
@@ -194,7 +169,8 @@ impl Guide {
         if self.reign.as_ref().is_none_or(|reign| reign.epoch != epoch) {
             tracing::info!(epoch = epoch.0, "this node leads the cluster");
             let leader = Leader::new(me.0, Timing::default(), now_ns);
-            self.reign = Some(Reign { epoch, leader, proposed: Lsn::ZERO, owed: Vec::new() });
+            let (proposed, owed) = (Lsn::ZERO, Vec::new());
+            self.reign = Some(Reign { epoch, leader, proposed, owed, next_since: None, has_swept: false });
         }
         let applied = self.core.borrow_mut().hosted_store(self.meta).map_or(Lsn::ZERO, |store| store.lsn());
         self.answer_owed(applied);
@@ -208,14 +184,51 @@ impl Guide {
         let present = self.present.clone().unwrap_or_else(|| self.first());
         if let Some(next) = self.reign.as_mut().and_then(|reign| reign.leader.decide(now_ns, &present)) {
             self.propose(&[rows::write_of(&next)]);
-        } else if present.epoch > 0 {
-            let proposals = std::mem::take(&mut *locked(&self.cluster.proposals));
-            let mut proposals = proposals.into_iter();
-            if let Some(proposal) = proposals.next() {
-                self.change(proposal, &present);
-            }
-            // One at a time: each rests on the one before.
-            locked(&self.cluster.proposals).splice(0..0, proposals);
+        } else if let Some(proposal) = self.next_proposal(&present) {
+            self.change(proposal, &present);
+        }
+    }
+
+    /// The next change to make. One at a time: each rests on the one before. What would replace an app waits for what may
+    /// replace it already, and that does not take for ever.
+    fn next_proposal(&mut self, present: &Guidance) -> Option<Proposal> {
+        let (me, now_ns) = (self.cluster.me(), self.now_ns());
+        let reign = self.reign.as_mut().filter(|_| present.epoch > 0)?;
+        let coming = present.apps.iter().find_map(|(name, entry)| Some((name, entry.next.as_ref()?.deployment)));
+        reign.next_since = coming.map(|(_, deployment)| match reign.next_since {
+            Some((known, since_ns)) if known == deployment => (known, since_ns),
+            _ => (deployment, now_ns),
+        });
+        if let (Some((app, deployment)), Some((_, since_ns))) = (coming, reign.next_since)
+            && now_ns >= since_ns.saturating_add(NEXT_NS)
+        {
+            // Nobody waits for the answer: 0 is no number of a question.
+            let change = Change::Settle { app: app.clone(), deployment, is_taken: false };
+            return Some(Proposal { from: (me, 0), change });
+        }
+        if let Some(change) = self.cluster.options.tables.missing(present) {
+            return Some(Proposal { from: (me, 0), change });
+        }
+        let mut proposals = locked(&self.cluster.proposals);
+        let may_be_made = |proposal: &Proposal| coming.is_none() || !matches!(proposal.change, Change::Prepare { .. });
+        let at = proposals.iter().position(may_be_made)?;
+        Some(proposals.remove(at))
+    }
+
+    /// Has the state of services brought to what serves now, where this node owns the meta shard: all of them once in each
+    /// reign, and then those that a deployment has changed. All nodes serve it by then.
+    fn sweep(&mut self) {
+        let Some(epoch) = self.present.as_ref().map(|present| present.epoch) else { return };
+        let Some(reign) = &mut self.reign else { return drop(self.loading.take_sweeps()) };
+        if self.cluster.guidance().epoch != epoch || !self.cluster.do_all_follow(epoch) {
+            return;
+        }
+        let services = self.loading.take_sweeps();
+        let node = CoreHandle::new(Rc::clone(&self.core));
+        if !std::mem::replace(&mut reign.has_swept, true) {
+            tokio::task::spawn_local(built_in_apps::sweep_everything(node));
+        } else if !services.is_empty() {
+            tokio::task::spawn_local(async move { built_in_apps::sweep_services(&node, &services).await });
         }
     }
 
@@ -242,9 +255,22 @@ impl Guide {
     /// Makes a change that somebody has asked for.
     fn change(&mut self, Proposal { from, change }: Proposal, present: &Guidance) {
         let mut next = Guidance { epoch: present.epoch + 1, ..present.clone() };
-        let mut entries = Vec::new();
+        let (mut entries, mut unneeded) = (Vec::new(), Vec::new());
         let made = match change {
             Change::Deploy { app, tar } => self.deployed(&app, &tar, &mut next, &mut entries),
+            Change::Prepare { app, expected, tar } => {
+                replacing::prepared(&mut next, (&app, &expected, &tar), &mut entries)
+            }
+            Change::Table { name, before, bytes } => {
+                let mut core = self.core.borrow_mut();
+                let store = core.hosted_store(self.meta);
+                tables::replaced(&mut next, (&name, before, &bytes), store, (&mut entries, &mut unneeded))
+            }
+            Change::Settle { app, deployment, is_taken } => {
+                let mut core = self.core.borrow_mut();
+                let store = core.hosted_store(self.meta);
+                replacing::settled(&mut next, (&app, deployment, is_taken), store, &mut unneeded)
+            }
             Change::Remove { app } => match next.apps.remove(&app) {
                 Some(_) => Ok(()),
                 None => Err(Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed"))),
@@ -260,7 +286,9 @@ impl Guide {
         if let Err(error) = made {
             return self.answer(from, Err(error));
         }
-        entries.push(vec![rows::write_of(&next)]);
+        // In one entry: nobody reads a guidance that names what is gone.
+        unneeded.push(rows::write_of(&next));
+        entries.push(unneeded);
         let mut last = None;
         for writes in entries {
             last = self.propose(&writes);
@@ -284,7 +312,7 @@ impl Guide {
         let deployment = next.last_deployment;
         let before = next.apps.get(name).cloned();
         let version = before.as_ref().map_or(0, |before| before.version) + 1;
-        next.apps.insert(name.to_owned(), AppEntry { deployment, content: content.clone(), version });
+        next.apps.insert(name.to_owned(), AppEntry { deployment, content: content.clone(), version, next: None });
         if before.as_ref().is_some_and(|before| before.content == content) {
             return Ok(());
         }

@@ -52,6 +52,11 @@ impl Inbound {
             Word::Status(status) => self.cluster.heard(from, Heard::Status(status)),
             Word::Change(number, change) => self.cluster.proposed(Proposal { from: (from, number), change }),
             Word::Answer(number, result) => self.cluster.answered(number, result),
+            Word::Body(name, question, word) => {
+                if let Some(carrier) = &self.shared.carrier {
+                    carrier.heard(from, name, question, word);
+                }
+            }
         }
         Some(())
     }
@@ -103,7 +108,12 @@ impl Handler for Inbound {
 
     fn changed(&self, node: NodeId, event: LinkEvent) {
         match event {
-            LinkEvent::Up { .. } => self.tell_cores(|| NodeMessage::PeerLink { node, is_up: true }),
+            LinkEvent::Up { .. } => {
+                self.tell_cores(|| NodeMessage::PeerLink { node, is_up: true });
+                if let Some(carrier) = &self.shared.carrier {
+                    carrier.look();
+                }
+            }
             LinkEvent::Down => {
                 self.cluster.heard(node, Heard::Unlinked);
                 self.tell_cores(|| NodeMessage::PeerLink { node, is_up: false });

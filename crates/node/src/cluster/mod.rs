@@ -7,14 +7,19 @@
 //! Promises: apps are loaded before the shards that may run them are taken; guidance is told to each core in the order of
 //! its epochs; a request that comes from another node runs once. Must not know how frames travel: that is the crate `peers`.
 
+mod bodies;
+mod body_word;
 mod catalogue;
 mod guide;
 mod inbound;
+mod loading;
 pub(crate) mod log_reader;
 pub(crate) mod records;
+mod replacing;
 mod rows;
 pub(crate) mod snapshots;
 mod start;
+mod tables;
 mod view;
 mod wire;
 
@@ -23,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, ShardId, limits};
+use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
 use millrace_guidance::{Guidance, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, SendError};
@@ -32,9 +37,14 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::core::Core;
 
+pub(crate) use bodies::{Carrier, UNSETTLED};
+pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
+pub(crate) use replacing::replace;
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
+pub use tables::Tables;
+pub(crate) use tables::serve as serve_tables;
 pub(crate) use wire::{For, Part, Word};
 
 /// A node of the cluster, as it is known before anything is agreed.
@@ -59,6 +69,8 @@ pub struct ClusterOptions {
     pub node: NodeId,
     /// All nodes that the cluster began with, this one included, by id.
     pub members: Vec<Member>,
+    /// What the nodes hold together beside shards and apps.
+    pub tables: Arc<Tables>,
 }
 
 /// What all cores of this node share of the cluster.
@@ -92,6 +104,10 @@ pub(crate) struct Cluster {
     proposals: Mutex<Vec<Proposal>>,
     /// Who waits for the answer of the leader, by number.
     asked: Mutex<Asked>,
+    /// For what is loaded and does not serve yet, by the number of its deployment: the services that go with it.
+    going: Mutex<BTreeMap<u32, Vec<Name>>>,
+    /// Other nodes may have bodies of objects that this one lacks.
+    lacks_bodies: AtomicBool,
     /// There is something for the guide to do.
     pub wake: Notify,
 }
@@ -152,6 +168,12 @@ pub(crate) enum Change {
     Remove { app: String },
     /// Have a node's shards moved away, or no longer.
     Drain { node: NodeId, is_draining: bool },
+    /// Have all nodes load what may replace an app whose content still is `expected`. It does not serve yet.
+    Prepare { app: String, expected: String, tar: Bytes },
+    /// What was loaded serves from now on, or is forgotten.
+    Settle { app: String, deployment: u32, is_taken: bool },
+    /// Replace a table that still has the version `before`; 0 is that of a table that is not there.
+    Table { name: String, before: u64, bytes: Bytes },
 }
 
 /// Entries that a replica may lack and still count as caught up.
@@ -181,6 +203,8 @@ impl Cluster {
             resets: Mutex::default(),
             proposals: Mutex::default(),
             asked: Mutex::default(),
+            going: Mutex::default(),
+            lacks_bodies: AtomicBool::new(false),
             wake: Notify::new(),
         }
     }
@@ -353,7 +377,8 @@ impl Cluster {
             };
             millrace_guidance::Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
         };
-        let is_caught_up = !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
+        let has_bodies = !self.lacks_bodies.load(Ordering::Acquire);
+        let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
         (is_caught_up, unserved.iter().map(obstacle).collect())
     }
 

@@ -5,12 +5,15 @@
 //! 1     a replica's message (replication.md)
 //! 2     2 bytes: the core it is for, FFFF for that of its shard, FFFE for all; a frame between cores (format.md)
 //! 3     a status: JSON (guidance.md)
-//! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay), 2 bytes length of the
-//!       name, the name, for kind 1 a tar; the name of a node is its number
+//! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay, 5 prepare, 6 take,
+//!       7 give up), 2 bytes length of the name, the name, for kind 1 a tar; the name of a node is its number; for kind 5
+//!       the content now, as a name, and a tar; for kinds 6 and 7 4 bytes deployment; kind 8 is a table: 8 bytes version before,
+//!       and its bytes
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
 //!       4, 4 bytes number, 4 bytes CRC-32C of the rest, a chunk of rows (format of `millrace_store`) | 5 and 4 bytes number: the end
+//! 7     about a body of an object: 2 bytes shard, 8 bytes number, 8 bytes question (0: none), then what `body_word.rs` says
 //! ```
 //!
 //! Numbers are little-endian. Reading any bytes gives a word or nothing, and never panics.
@@ -18,12 +21,13 @@
 use bytes::Bytes;
 use millrace_api::objects::ChecksumAlgorithm;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
+use millrace_blobs::BodyName;
 use millrace_checksum::checksum;
 use millrace_driver::{Destination, Frame};
 use millrace_guidance::Status;
 use millrace_replica::{Message, NodeId};
 
-use super::Change;
+use super::{BodyWord, Change};
 
 const REPLICA: u8 = 1;
 const FRAME: u8 = 2;
@@ -31,6 +35,7 @@ const STATUS: u8 = 3;
 const CHANGE: u8 = 4;
 const ANSWER: u8 = 5;
 const SNAPSHOT: u8 = 6;
+const BODY: u8 = 7;
 
 const OF_SHARD: u16 = u16::MAX;
 const EVERY: u16 = u16::MAX - 1;
@@ -44,6 +49,8 @@ pub(crate) enum Word {
     Answer(u64, Result<u64, Error>),
     /// About a snapshot of a shard, and which transfer of it.
     Snapshot(ShardId, u64, Part),
+    /// About a body, and to which question it belongs.
+    Body(BodyName, u64, BodyWord),
 }
 
 /// What is said about a snapshot.
@@ -155,6 +162,13 @@ impl Word {
                 out.extend_from_slice(&transfer.to_le_bytes());
                 part.encode(&mut out);
             }
+            Word::Body(BodyName { shard, number }, question, word) => {
+                out.push(BODY);
+                out.extend_from_slice(&shard.0.to_le_bytes());
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&question.to_le_bytes());
+                word.encode(&mut out);
+            }
             Word::Answer(number, result) => {
                 out.push(ANSWER);
                 out.extend_from_slice(&number.to_le_bytes());
@@ -202,6 +216,12 @@ impl Word {
                     (ShardId(u16::from_le_bytes(take(&mut rest)?)), u64::from_le_bytes(take(&mut rest)?));
                 Part::decode(rest).map(|part| Word::Snapshot(shard, transfer, part))
             }
+            BODY => {
+                let shard = ShardId(u16::from_le_bytes(take(&mut rest)?));
+                let name = BodyName { shard, number: u64::from_le_bytes(take(&mut rest)?) };
+                let question = u64::from_le_bytes(take(&mut rest)?);
+                BodyWord::decode(rest).map(|word| Word::Body(name, question, word))
+            }
             _ => None,
         }
     }
@@ -214,17 +234,32 @@ fn put_name(name: &str, out: &mut Vec<u8>) {
 }
 
 fn put_change(change: &Change, out: &mut Vec<u8>) {
-    let (kind, name, tar) = match change {
-        Change::Deploy { app, tar } => (1, app.clone(), &tar[..]),
-        Change::Remove { app } => (2, app.clone(), &[][..]),
-        Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string(), &[][..]),
+    let (kind, name) = match change {
+        Change::Deploy { app, .. } => (1, app.clone()),
+        Change::Remove { app } => (2, app.clone()),
+        Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string()),
+        Change::Prepare { app, .. } => (5, app.clone()),
+        Change::Settle { app, is_taken, .. } => (if *is_taken { 6 } else { 7 }, app.clone()),
+        Change::Table { name, .. } => (8, name.clone()),
     };
     out.push(kind);
     put_name(&name, out);
-    out.extend_from_slice(tar);
+    match change {
+        Change::Deploy { tar, .. } => out.extend_from_slice(tar),
+        Change::Prepare { expected, tar, .. } => {
+            put_name(expected, out);
+            out.extend_from_slice(tar);
+        }
+        Change::Settle { deployment, .. } => out.extend_from_slice(&deployment.to_le_bytes()),
+        Change::Table { before, bytes, .. } => {
+            out.extend_from_slice(&before.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+        Change::Remove { .. } | Change::Drain { .. } => {}
+    }
 }
 
-fn take<const N: usize>(rest: &mut Bytes) -> Option<[u8; N]> {
+pub(super) fn take<const N: usize>(rest: &mut Bytes) -> Option<[u8; N]> {
     let taken = *rest.first_chunk::<N>()?;
     *rest = rest.slice(N..);
     Some(taken)
@@ -244,6 +279,15 @@ fn take_change(mut rest: Bytes) -> Option<Change> {
         1 => Some(Change::Deploy { app: name, tar: rest }),
         2 if rest.is_empty() => Some(Change::Remove { app: name }),
         3 | 4 if rest.is_empty() => Some(Change::Drain { node: NodeId(name.parse().ok()?), is_draining: kind == 3 }),
+        5 => take_name(&mut rest).map(|expected| Change::Prepare { app: name, expected, tar: rest }),
+        6 | 7 if rest.len() == 4 => {
+            let deployment = u32::from_le_bytes(take(&mut rest)?);
+            Some(Change::Settle { app: name, deployment, is_taken: kind == 6 })
+        }
+        8 => {
+            let before = u64::from_le_bytes(take(&mut rest)?);
+            Some(Change::Table { name, before, bytes: rest })
+        }
         _ => None,
     }
 }
@@ -269,13 +313,20 @@ mod tests {
     fn words() -> Vec<Word> {
         let reply = CoreMessage::Reply { token: Token(7), result: Err(Error::new(ErrorCode::Aborted, "no")) };
         let tar = Bytes::from_static(b"tar");
-        vec![
+        let name = BodyName { shard: ShardId(3), number: 7 << 56 };
+        let bodies = super::super::body_word::examples().into_iter().map(|word| Word::Body(name, 5, word));
+        let mut words: Vec<Word> = bodies.collect();
+        words.extend([
             Word::Replica(ShardId(3), Message::Resync { nonce: 9 }),
             Word::Frame(For::Core(2), Frame::Message(reply.clone())),
             Word::Frame(For::Every, Frame::Message(reply.clone())),
             Word::Frame(For::Shard, Frame::Message(reply)),
             Word::Status(Status { incarnation: 5, guidance_epoch: 6, ..Status::default() }),
-            Word::Change(1, Change::Deploy { app: "bank".to_owned(), tar }),
+            Word::Change(1, Change::Deploy { app: "bank".to_owned(), tar: tar.clone() }),
+            Word::Change(1, Change::Table { name: "users".to_owned(), before: 3, bytes: tar.clone() }),
+            Word::Change(1, Change::Prepare { app: "bank".to_owned(), expected: "00ff".to_owned(), tar }),
+            Word::Change(1, Change::Settle { app: "bank".to_owned(), deployment: 7, is_taken: true }),
+            Word::Change(1, Change::Settle { app: "bank".to_owned(), deployment: 7, is_taken: false }),
             Word::Change(2, Change::Remove { app: "bank".to_owned() }),
             Word::Change(3, Change::Drain { node: NodeId(2), is_draining: true }),
             Word::Change(4, Change::Drain { node: NodeId(2), is_draining: false }),
@@ -286,7 +337,8 @@ mod tests {
             Word::Snapshot(ShardId(3), 7, Part::Refused),
             Word::Snapshot(ShardId(3), 7, Part::Rows { number: 2, rows: Bytes::from_static(b"rows") }),
             Word::Snapshot(ShardId(3), 7, Part::End { number: 3 }),
-        ]
+        ]);
+        words
     }
 
     #[test]
@@ -315,7 +367,14 @@ mod tests {
                 let _ = Word::decode(&bytes.slice(..cut));
             }
         }
-        for bytes in [&b""[..], b"\0", b"\x06abc", b"\x02\xff\xff\x09", b"\x04\0\0\0\0\0\0\0\0\x05\0\0"] {
+        for bytes in [
+            &b""[..],
+            b"\0",
+            b"\x06abc",
+            b"\x02\xff\xff\x09",
+            b"\x04\0\0\0\0\0\0\0\0\x05\0\0",
+            b"\x04\0\0\0\0\0\0\0\0\x06\0\0\x01",
+        ] {
             assert!(Word::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
         }
     }

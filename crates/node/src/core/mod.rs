@@ -24,7 +24,7 @@ use millrace_store::Checkpoint;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::apps::AppStore;
-use crate::cluster::Cluster;
+use crate::cluster::{Carrier, Cluster};
 use crate::flusher::FlusherHandle;
 use crate::metrics::HandlerMetrics;
 use crate::objects::BodyStore;
@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pub cluster: Option<Arc<Cluster>>,
     /// Bodies of objects, on a node that keeps any.
     pub bodies: Option<Arc<BodyStore>>,
+    /// In a cluster: carries them to other nodes.
+    pub carrier: Option<Arc<Carrier>>,
     /// The run before this one has closed the log by a clean stop, or there was none.
     pub is_log_closed: bool,
     /// One deployment at a time.

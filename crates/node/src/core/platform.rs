@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
+use millrace_blobs::BodyName;
 use millrace_driver::{ALONE, CoreMessage, Destination, Frame, Platform, ShardMail};
 use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::Net;
@@ -22,7 +23,7 @@ use crate::cluster::{For, Hindrance, Word, records};
 use crate::core::{NodeMessage, Shared};
 use crate::flusher::FlushJob;
 use crate::metrics::HandlerMetric;
-use crate::objects::read_whole;
+use crate::objects::{obtain, read_whole};
 use crate::versions;
 
 /// See the module's documentation.
@@ -207,9 +208,10 @@ impl Platform for CorePlatform {
     fn offload(&mut self, ticket: OffloadTicket, work: Offload) {
         let send = self.own_sender();
         if let Offload::ReadBodies { numbers } = work {
-            let reading = read_whole(self.shared.bodies.as_ref(), ticket.shard, numbers);
+            let (bodies, carrier) = (self.shared.bodies.clone(), self.shared.carrier.clone());
             tokio::task::spawn_local(async move {
-                let result = reading.await;
+                obtain(carrier, ticket.shard, &numbers).await;
+                let result = read_whole(bodies.as_ref(), ticket.shard, numbers).await;
                 send(NodeMessage::Offloaded { ticket, result });
             });
             return;
@@ -258,7 +260,10 @@ impl Platform for CorePlatform {
 
     fn release_body(&mut self, shard: ShardId, number: u64) {
         if let Some(bodies) = &self.shared.bodies {
-            bodies.release(shard, number);
+            bodies.free(BodyName { shard, number });
+        }
+        if let Some(carrier) = &self.shared.carrier {
+            carrier.freed(BodyName { shard, number });
         }
     }
 

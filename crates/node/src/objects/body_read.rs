@@ -10,18 +10,27 @@ use bytes::Bytes;
 use millrace_api::objects::BodyRead;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_blobs::{BodyName, BodyReader};
+use millrace_replica::NodeId;
 
 use super::errors::body_failed;
 use super::store::BodyStore;
+use crate::cluster::Carrier;
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: u64 = 256 << 10;
 
 type Piece = Pin<Box<dyn Future<Output = Result<Result<Bytes, Error>, Error>> + Send>>;
 
+/// Where a body is.
+pub(crate) enum Place {
+    Here(BodyReader),
+    /// On another node, with so many bytes.
+    There(Arc<Carrier>, NodeId, BodyName, u64),
+}
+
 /// One body of a content, and where in it that begins.
 struct Stored {
-    reader: Arc<BodyReader>,
+    place: Arc<Place>,
     begins_at: u64,
     length: u64,
 }
@@ -49,12 +58,15 @@ impl BodyOut {
     }
 
     /// Bodies, one behind the other.
-    pub(crate) fn stored(store: &Arc<BodyStore>, readers: Vec<BodyReader>) -> Self {
+    pub(crate) fn stored(store: &Arc<BodyStore>, places: Vec<Place>) -> Self {
         let mut length = 0;
-        let mut bodies = Vec::with_capacity(readers.len());
-        for reader in readers {
-            let own = reader.length();
-            bodies.push(Stored { reader: Arc::new(reader), begins_at: length, length: own });
+        let mut bodies = Vec::with_capacity(places.len());
+        for place in places {
+            let own = match &place {
+                Place::Here(reader) => reader.length(),
+                Place::There(.., own) => *own,
+            };
+            bodies.push(Stored { place: Arc::new(place), begins_at: length, length: own });
             length += own;
         }
         let source = Source::Stored { store: Arc::clone(store), bodies };
@@ -72,12 +84,27 @@ impl BodyOut {
         let offset = self.left.start - body.begins_at;
         let bytes = PIECE_BYTES.min(body.length - offset).min(self.left.end - self.left.start);
         self.left.start += bytes;
-        let reader = Arc::clone(&body.reader);
+        let place = Arc::clone(&body.place);
+        if let Place::There(carrier, node, name, _) = &*place {
+            let (carrier, node, name) = (Arc::clone(carrier), *node, *name);
+            let piece = async move { Ok(carrier.read_far(node, name, offset, bytes as u32).await) };
+            return self.ahead.push_back(Box::pin(piece));
+        }
         self.ahead.push_back(Box::pin(store.pool.run(move || {
             let mut piece = vec![0; bytes as usize];
-            reader.read_at(offset, &mut piece).map_err(|error| body_failed(&error))?;
+            if let Place::Here(reader) = &*place {
+                reader.read_at(offset, &mut piece).map_err(|error| body_failed(&error))?;
+            }
             Ok(Bytes::from(piece))
         })));
+    }
+}
+
+/// In a cluster: gets bodies of one shard that are not here.
+pub(crate) async fn obtain(carrier: Option<Arc<Carrier>>, shard: Option<ShardId>, numbers: &[u64]) {
+    let Some((carrier, shard)) = carrier.zip(shard) else { return };
+    for number in numbers {
+        carrier.obtain(BodyName { shard, number: *number }).await;
     }
 }
 

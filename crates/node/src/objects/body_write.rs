@@ -15,6 +15,7 @@ use millrace_checksum::Hasher;
 
 use super::errors::body_failed;
 use super::store::{BodyStore, Turnstile};
+use crate::cluster::Carrier;
 
 /// Bodies up to this are kept beside the metadata, in the same entry of the log: one sync instead of two.
 pub(crate) const INLINE_BYTES: usize = 8 << 10;
@@ -51,6 +52,7 @@ pub struct BodyIn {
     /// What the client says it will be.
     length: Option<u64>,
     may_be_inline: bool,
+    carrier: Option<Arc<Carrier>>,
     gathered: Vec<Bytes>,
     gathered_bytes: usize,
     written_bytes: u64,
@@ -75,12 +77,18 @@ impl BodyIn {
             length,
             // A part's row says where its body is: what completes an upload moves no bytes.
             may_be_inline: owner.part.is_none(),
+            carrier: None,
             gathered: Vec::new(),
             gathered_bytes: 0,
             written_bytes: 0,
             stage: Stage::Small(Hasher::new(checksums)),
             turnstile,
         })
+    }
+
+    /// In a cluster: other nodes hold it, too, before it is written.
+    pub(crate) fn with(self, carrier: Option<Arc<Carrier>>) -> Self {
+        Self { carrier, ..self }
     }
 
     /// Waits until nothing of it is being written.
@@ -180,8 +188,15 @@ impl BodyWrite for BodyIn {
         });
         let (written, digests) = job.await??;
         let unsettled = self.store.syncers[self.core].sync(written).await?;
-        let body = WrittenBody { number: Some(unsettled.name().number), length: self.written_bytes, digests };
-        Ok(BodyDone { body, inline: Bytes::new(), unsettled: Some(unsettled), _turnstile: self.turnstile })
+        let name = unsettled.name();
+        let body = WrittenBody { number: Some(name.number), length: self.written_bytes, digests };
+        let carrier = self.carrier.clone();
+        let (inline, unsettled, _turnstile) = (Bytes::new(), Some(unsettled), self.turnstile);
+        let done = BodyDone { body, inline, unsettled, carrier, _turnstile };
+        if let Some(carrier) = &self.carrier {
+            carrier.spread(name).await?;
+        }
+        Ok(done)
     }
 }
 
@@ -198,30 +213,28 @@ impl BodyIn {
         };
         hasher.update(&inline);
         let body = WrittenBody::inline(&inline, hasher.finish());
-        BodyDone { body, inline, unsettled: None, _turnstile: self.turnstile }
+        BodyDone { body, inline, unsettled: None, carrier: None, _turnstile: self.turnstile }
     }
 }
 
-/// A body that is durable. Dropping it frees the body, unless [`BodyDone::keep`] or [`BodyDone::leave`] was called.
+/// A body that is durable. Dropping it frees the body, unless [`BodyDone::keep`] was called.
 pub struct BodyDone {
     body: WrittenBody,
     inline: Bytes,
     unsettled: Option<Unsettled>,
+    carrier: Option<Arc<Carrier>>,
     _turnstile: Turnstile,
 }
 
 impl BodyDone {
-    /// An entry refers to it now.
+    /// An entry refers to it now. Or nobody knows whether one does: then a later look finds out.
     pub(crate) fn keep(mut self) {
         if let Some(unsettled) = self.unsettled.take() {
+            let name = unsettled.name();
             unsettled.settle();
-        }
-    }
-
-    /// Nobody knows whether an entry refers to it. A later look finds out.
-    pub(crate) fn leave(mut self) {
-        if let Some(unsettled) = self.unsettled.take() {
-            unsettled.settle();
+            if let Some(carrier) = &self.carrier {
+                carrier.settled(name);
+            }
         }
     }
 }
@@ -239,7 +252,11 @@ impl BodyWritten for BodyDone {
 impl Drop for BodyDone {
     fn drop(&mut self) {
         if let Some(unsettled) = self.unsettled.take() {
+            let name = unsettled.name();
             unsettled.discard();
+            if let Some(carrier) = &self.carrier {
+                carrier.freed(name);
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use millrace_blobs::{BlobError, Cursor, Owned};
 
 use super::BodyStore;
 use crate::backend::CoreHandle;
+use crate::cluster::UNSETTLED;
 
 /// Bodies that are asked for at a time.
 const OWNERS: usize = 64;
@@ -25,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// The pause when all bodies were looked at.
 const ROUND: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// In a cluster, how often it is looked whether the node follows.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The pause while there is nothing to copy together.
 const IDLE: Duration = Duration::from_secs(5);
@@ -51,6 +55,13 @@ pub(crate) async fn look_after(node: CoreHandle, store: Arc<BodyStore>) {
             }
         }
     });
+    if node.shared().cluster.is_some() {
+        while !node.is_guided() {
+            tokio::time::sleep(LOOK).await;
+        }
+        // Bodies of other nodes may wait for the entries that name them: longer than any request takes.
+        tokio::time::sleep(UNSETTLED).await;
+    }
     // What is damaged is found within a day.
     if node.shared().is_log_closed && free_unneeded(&node, &store).await.is_err() {
         return;
@@ -76,6 +87,10 @@ async fn free_unneeded(node: &CoreHandle, store: &Arc<BodyStore>) -> Result<(), 
         for body in owned {
             match refers(node, &body).await {
                 Ok(false) => {
+                    // Else this node would get it from another one again.
+                    if let Some(carrier) = &node.shared().carrier {
+                        carrier.freed(body.name);
+                    }
                     let bodies = Arc::clone(&store.bodies);
                     store.pool.run(move || bodies.free(body.name)).await?;
                     freed += 1;

@@ -30,9 +30,11 @@ use crate::operations::{BuiltIn, Operation, OperationKey};
 use crate::watch::WatchedCall;
 
 pub use body_read::BodyOut;
-pub(crate) use body_read::read_whole;
+use body_read::Place;
+pub(crate) use body_read::{obtain, read_whole};
 pub use body_write::{BodyDone, BodyIn};
 pub(crate) use care::look_after;
+pub(crate) use errors::body_failed;
 pub(crate) use start::{BODIES, objects_app, open_bodies, refuse_users_own};
 pub(crate) use store::BodyStore;
 
@@ -99,23 +101,42 @@ impl CoreHandle {
         shard_of_key(key, self.shard_count())
     }
 
-    /// Opens the bodies of a content. `None`: one is gone, because the object was replaced meanwhile.
+    /// Opens the bodies of a content. `None`: one is gone, because the object was replaced meanwhile, or is on another node.
     fn open_content(&self, shard: ShardId, content: &Content, inline: Bytes) -> Result<Option<BodyOut>, Error> {
-        let numbers: Vec<u64> = match content {
-            Content::Inline => return Ok(Some(BodyOut::inline(inline))),
-            Content::Body(number) => vec![*number],
-            Content::Parts { parts, .. } => parts.iter().map(|(_, part)| part.number).collect(),
-        };
+        if *content == Content::Inline {
+            return Ok(Some(BodyOut::inline(inline)));
+        }
         let store = self.body_store()?;
-        let mut readers = Vec::with_capacity(numbers.len());
-        for number in numbers {
+        let mut places = Vec::new();
+        for number in numbers(content) {
             match store.bodies.read(BodyName { shard, number }) {
-                Ok(reader) => readers.push(reader),
+                Ok(reader) => places.push(Place::Here(reader)),
                 Err(BlobError::Gone(_)) => return Ok(None),
-                Err(error) => return Err(errors::body_failed(&error)),
+                Err(error) => return Err(body_failed(&error)),
             }
         }
-        Ok(Some(BodyOut::stored(&store, readers)))
+        Ok(Some(BodyOut::stored(&store, places)))
+    }
+
+    /// The same on whichever nodes of the cluster the bodies are. Those that belong here are got as well.
+    async fn open_far(&self, shard: ShardId, content: &Content) -> Result<Option<BodyOut>, Error> {
+        let (store, carrier) = (self.body_store()?, self.shared().carrier.clone());
+        let Some(carrier) = carrier else { return Ok(None) };
+        let mut places = Vec::new();
+        for number in numbers(content) {
+            let name = BodyName { shard, number };
+            match store.bodies.read(name) {
+                Ok(reader) => places.push(Place::Here(reader)),
+                // One that is damaged here may be whole elsewhere.
+                Err(BlobError::Gone(_) | BlobError::Rot(..)) => {
+                    let Some((node, length)) = carrier.find(name).await? else { return Ok(None) };
+                    places.push(Place::There(Arc::clone(&carrier), node, name, length));
+                }
+                Err(error) => return Err(body_failed(&error)),
+            }
+        }
+        carrier.look();
+        Ok(Some(BodyOut::stored(&store, places)))
     }
 
     fn opened(&self, shard: ShardId, reply: (ObjectReply, Bytes)) -> Result<Option<ObjectRead<BodyOut>>, Error> {
@@ -127,11 +148,24 @@ impl CoreHandle {
     }
 }
 
+/// The bodies of a content, in order.
+fn numbers(content: &Content) -> Vec<u64> {
+    match content {
+        Content::Inline => Vec::new(),
+        Content::Body(number) => vec![*number],
+        Content::Parts { parts, .. } => parts.iter().map(|(_, part)| part.number).collect(),
+    }
+}
+
 /// Whether an operation that failed so has certainly changed nothing.
 fn has_no_effect(error: &Error) -> bool {
     !matches!(
         error.code,
-        ErrorCode::Internal | ErrorCode::ShardStopped | ErrorCode::ShuttingDown | ErrorCode::WaitLimit
+        ErrorCode::Internal
+            | ErrorCode::ShardStopped
+            | ErrorCode::ShuttingDown
+            | ErrorCode::WaitLimit
+            | ErrorCode::ResultUnknown
     )
 }
 
@@ -160,7 +194,7 @@ impl Objects for CoreHandle {
             match &result {
                 Ok(_) => written.keep(),
                 Err(error) if has_no_effect(error) => drop(written),
-                Err(_) => written.leave(),
+                Err(_) => written.keep(),
             }
             result.map(|(reply, _)| reply)
         });
@@ -192,7 +226,8 @@ impl Objects for CoreHandle {
     ) -> Result<BodyIn, Error> {
         let store = self.body_store()?;
         let shard = self.shard_of(["{", owner.bucket, "}"].concat().as_bytes());
-        BodyIn::new(&store, (self.index(), shard), owner, length, checksums)
+        let body = BodyIn::new(&store, (self.index(), shard), owner, length, checksums)?;
+        Ok(body.with(self.shared().carrier.clone()))
     }
 }
 
@@ -209,10 +244,17 @@ impl CoreHandle {
         for _ in 0..READ_ATTEMPTS {
             let next = begun.take().unwrap_or_else(|| self.run_object(&aim));
             let reply = next.reply().await?;
-            let content =
-                if let (ObjectReply::Object { content, .. }, _) = &reply { Some(content.clone()) } else { None };
+            let (info, content) = match &reply {
+                (ObjectReply::Object { info, content }, _) => (Some(info.clone()), Some(content.clone())),
+                _ => (None, None),
+            };
             if let Some(read) = self.opened(shard, reply)? {
                 return Ok(read);
+            }
+            if let Some((info, content)) = info.zip(content.clone())
+                && let Some(body) = self.open_far(shard, &content).await?
+            {
+                return Ok(ObjectRead { info, content, body });
             }
             // Its metadata is as it was, so nobody has replaced it: its body is lost.
             if content.is_some() && content == before {
@@ -223,5 +265,17 @@ impl CoreHandle {
             before = content;
         }
         Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_stays_where_nobody_knows_whether_an_entry_names_it() {
+        let is_freed = |code| has_no_effect(&Error::new(code, "why"));
+        assert!(is_freed(ErrorCode::Overloaded) && is_freed(ErrorCode::ObjectRefused));
+        assert!(!is_freed(ErrorCode::ResultUnknown) && !is_freed(ErrorCode::ShardStopped));
     }
 }

@@ -8,9 +8,11 @@ use millrace_api::objects::OBJECTS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_blobs::{Bodies, BodyOptions};
 use millrace_func::{App, Limits};
-use millrace_io::{Disk, HeldDisk, RealDisk};
+use millrace_io::{Clock, Disk, HeldDisk, RealClock, RealDisk};
 
 use super::BodyStore;
+use crate::cluster::ClusterOptions;
+use crate::directory::DataDirectory;
 use crate::node::StartError;
 use crate::options::{Durability, NodeOptions};
 
@@ -58,6 +60,7 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
         lanes: options.cores,
         is_synced: options.durability == Durability::Fsync,
         reserve_bytes: limits::BODIES_RESERVE_BYTES.min(disk.capacity_bytes()? / 4),
+        ranges_behind: options.cluster.as_ref().map_or(0, |cluster| ranges_behind(options, cluster)),
         ..BodyOptions::default()
     };
     let disk = HeldDisk::new(Arc::new(disk));
@@ -74,6 +77,19 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     }
     let (store, threads) = BodyStore::start(Arc::new(bodies), disk, options.cores)?;
     Ok((Some(store), threads))
+}
+
+/// The minute before which no directory of a cluster was emptied: 2026 begins.
+const FIRST_MINUTE: u64 = 29_453_760;
+
+/// Behind which range a node of a cluster takes its numbers. Each node has ranges of its own. One that has lost its directory
+/// does not know how many it had taken. That was not one a minute.
+fn ranges_behind(options: &NodeOptions, cluster: &ClusterOptions) -> u32 {
+    const MINUTES: u64 = 0x00FF_FFFF;
+    let minute = RealClock.now() / 60_000;
+    let is_emptied = DataDirectory::is_emptied(&options.data);
+    let lost = if is_emptied { minute.saturating_sub(FIRST_MINUTE).min(MINUTES - 1) } else { 0 };
+    u32::from(cluster.node.0) << 24 | u32::try_from(lost).unwrap_or(0)
 }
 
 #[cfg(test)]

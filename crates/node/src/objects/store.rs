@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::{Error, ErrorCode};
 use millrace_blobs::{Bodies, BodyName};
 use millrace_io::HeldDisk;
 
@@ -87,9 +87,9 @@ impl BodyStore {
     }
 
     /// Nothing refers to this body any more.
-    pub(crate) fn release(self: &Arc<Self>, shard: ShardId, number: u64) {
-        let store = Arc::clone(self);
+    pub(crate) fn free(&self, name: BodyName) {
+        let bodies = Arc::clone(&self.bodies);
         // Removing a file may wait for the disk. Nobody waits for it.
-        drop(self.pool.run(move || store.bodies.free(BodyName { shard, number })));
+        drop(self.pool.run(move || bodies.free(name)));
     }
 }

@@ -276,7 +276,13 @@ fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -
     if !path.exists() {
         DataDirectory::prepare(path, SHARDS, &[9; 32]).expect("made");
     }
-    let cluster = ClusterOptions { id: CLUSTER, identity: authority.identity(node), node, members: members.to_vec() };
+    let cluster = ClusterOptions {
+        id: CLUSTER,
+        identity: authority.identity(node),
+        node,
+        members: members.to_vec(),
+        tables: Arc::default(),
+    };
     let options = NodeOptions {
         cores: 2,
         shards: Some(SHARDS),

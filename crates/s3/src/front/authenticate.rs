@@ -57,6 +57,10 @@ impl<B: Objects, U: Users> Front<B, U> {
         if self.options.is_null_store {
             return null_identity(&request);
         }
+        if !self.users.are_known() {
+            let message = "The node has started and does not follow its cluster yet. Try again, or at another node.";
+            return Err(S3Error::new(Code::ServiceUnavailable, message));
+        }
         let cache = &mut *self.signing_keys.borrow_mut();
         let (rules, find) = (self.rules(), self.find_key());
         let Some(signed) = signature::verify::<KnownUser>(&request, now_s(), &rules, &find, cache)? else {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use millrace_client::{Client, ClientOptions};
 use millrace_node::DataDirectory;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::DemoArgs;
-use super::make::make;
+use super::make::{Addresses, make};
 use crate::Failure;
 use crate::calls::block_on;
 use crate::serve::StopSignals;
@@ -28,13 +28,22 @@ const LOOK: Duration = Duration::from_millis(50);
 struct Running {
     child: Child,
     directory: PathBuf,
-    http: String,
-    peer: String,
+    addresses: Addresses,
 }
 
 impl Running {
     fn url(&self) -> String {
-        format!("http://{}", self.http)
+        format!("http://{}", self.addresses.http)
+    }
+
+    fn shown(&self, node: usize) -> Value {
+        let Addresses { http, peer, s3 } = &self.addresses;
+        let mut shown =
+            json!({ "node": node, "http": http, "peer": peer, "data": self.directory, "pid": self.child.id() });
+        if let Some(s3) = s3 {
+            shown["s3"] = json!(s3);
+        }
+        shown
     }
 }
 
@@ -63,18 +72,16 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
         make(&args.data, &members, args.shards)?;
     }
     let mut nodes = Nodes(Vec::new());
-    for (index, (http, peer)) in members.into_iter().enumerate() {
+    for (index, addresses) in members.into_iter().enumerate() {
         let directory = args.data.join(format!("n{}", index + 1));
         let child = start(&directory, args.cores)?;
-        nodes.0.push(Running { child, directory, http, peer });
+        nodes.0.push(Running { child, directory, addresses });
     }
     wait_until_ready(&mut nodes)?;
     for app in &args.app {
         deploy(&nodes.0[0], app)?;
     }
-    let shown = nodes.0.iter().enumerate().map(|(index, running)| {
-        json!({ "node": index + 1, "http": running.http, "peer": running.peer, "data": running.directory, "pid": running.child.id() })
-    });
+    let shown = nodes.0.iter().enumerate().map(|(index, running)| running.shown(index + 1));
     println!("{}", json!({ "nodes": shown.collect::<Vec<_>>() }));
     runtime.block_on(signals.wait());
     stop(&mut nodes);
@@ -105,12 +112,18 @@ fn clear(data: &Path, directories: &[PathBuf]) -> Result<(), Failure> {
 }
 
 /// Where each node serves and hears the others.
-fn addresses(args: &DemoArgs) -> Result<Vec<(String, String)>, Failure> {
+fn addresses(args: &DemoArgs) -> Result<Vec<Addresses>, Failure> {
     let at = |base: u16, index: u16| {
-        let port = base.checked_add(index).ok_or("the ports end at 65535: give a lower --http-base or --peer-base")?;
+        let port = base
+            .checked_add(index)
+            .ok_or("the ports end at 65535: give a lower --http-base, --peer-base or --s3-base")?;
         Ok::<_, Failure>(format!("127.0.0.1:{port}"))
     };
-    (0..args.nodes).map(|index| Ok((at(args.http_base, index)?, at(args.peer_base, index)?))).collect()
+    let of = |index| {
+        let s3 = args.s3_base.map(|base| at(base, index)).transpose()?;
+        Ok(Addresses { http: at(args.http_base, index)?, peer: at(args.peer_base, index)?, s3 })
+    };
+    (0..args.nodes).map(of).collect()
 }
 
 fn start(directory: &Path, cores: usize) -> Result<Child, Failure> {
@@ -119,7 +132,9 @@ fn start(directory: &Path, cores: usize) -> Result<Child, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("serve").arg("--cluster-data").arg(directory).arg("--cores").arg(cores.to_string());
     // Settings of this process are not those of the nodes.
-    for variable in ["MILLRACE_DATA", "MILLRACE_HTTP", "MILLRACE_APP", "MILLRACE_CONFIG", "MILLRACE_SHARDS"] {
+    for variable in
+        ["MILLRACE_DATA", "MILLRACE_HTTP", "MILLRACE_APP", "MILLRACE_CONFIG", "MILLRACE_SHARDS", "MILLRACE_S3"]
+    {
         command.env_remove(variable);
     }
     Ok(command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?)
@@ -131,7 +146,12 @@ fn wait_until_ready(nodes: &mut Nodes) -> Result<(), Failure> {
         let log = running.directory.join("log.txt");
         loop {
             if let Some(status) = running.child.try_wait()? {
-                return Err(format!("the node at {} has ended ({status}): see {}", running.http, log.display()).into());
+                return Err(format!(
+                    "the node at {} has ended ({status}): see {}",
+                    running.addresses.http,
+                    log.display()
+                )
+                .into());
             }
             let options = ClientOptions { timeout: LOOK * 10, ..ClientOptions::default() };
             let client = Client::new(&running.url(), options)?;
@@ -139,7 +159,9 @@ fn wait_until_ready(nodes: &mut Nodes) -> Result<(), Failure> {
                 break;
             }
             if Instant::now() > until {
-                return Err(format!("the node at {} does not serve: see {}", running.http, log.display()).into());
+                return Err(
+                    format!("the node at {} does not serve: see {}", running.addresses.http, log.display()).into()
+                );
             }
             std::thread::sleep(LOOK);
         }

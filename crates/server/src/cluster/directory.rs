@@ -13,6 +13,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use millrace_node::{ClusterOptions, Member};
 use millrace_peers::{ClusterId, Identity};
@@ -44,6 +45,17 @@ pub(super) struct MemberEntry {
     pub node: u16,
     pub http: String,
     pub peer: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3: Option<String>,
+}
+
+/// Where a node serves, and what it is started with.
+pub(crate) struct Place {
+    pub http: String,
+    /// Where it listens for S3, if the cluster keeps objects.
+    pub s3: Option<String>,
+    pub shards: u16,
+    pub options: ClusterOptions,
 }
 
 /// What a node's certificate, key and authority are: PEM.
@@ -112,18 +124,19 @@ pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failur
     Ok(())
 }
 
-/// What a node of a cluster is started with: where it serves HTTP, how many shards there are, and its part in the cluster.
+/// What a node of a cluster is started with.
 ///
 /// # Errors
 /// A sentence that names the file that is wrong.
-pub(crate) fn options(directory: &Path) -> Result<(String, u16, ClusterOptions), Failure> {
+pub(crate) fn options(directory: &Path) -> Result<Place, Failure> {
     let file = ClusterFile::read(directory)?;
     let tls = directory.join("tls");
     let identity = Identity::read(&tls.join("node.pem"), &tls.join("node.key"), &tls.join("authority.pem"))?;
     let id = ClusterId::parse(&file.cluster).ok_or_else(|| format!("{}: cluster: not 32 hexadecimal digits", FILE))?;
-    let http = file.own().map(|own| own.http.clone()).unwrap_or_default();
+    let (http, s3) = file.own().map(|own| (own.http.clone(), own.s3.clone())).unwrap_or_default();
     let member =
         |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
     let members = file.members.iter().map(member).collect();
-    Ok((http, file.shards, ClusterOptions { id, identity, node: NodeId(file.node), members }))
+    let options = ClusterOptions { id, identity, node: NodeId(file.node), members, tables: Arc::default() };
+    Ok(Place { http, s3, shards: file.shards, options })
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use millrace_access::KeyFile;
 use millrace_io::{Random, RealRandom};
 use millrace_node::DataDirectory;
 use millrace_peers::{ClusterId, certificate_name};
@@ -22,24 +23,42 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     if args.http.len() != args.peer.len() {
         return Err("--http and --peer need one address for each node".into());
     }
-    let members: Vec<(String, String)> = args.http.iter().cloned().zip(args.peer.iter().cloned()).collect();
+    if !args.s3.is_empty() && args.s3.len() != args.http.len() {
+        return Err("--s3 needs one address for each node, or none at all".into());
+    }
+    let mut s3 = args.s3.iter().cloned();
+    let addresses =
+        |(http, peer): (&String, &String)| Addresses { http: http.clone(), peer: peer.clone(), s3: s3.next() };
+    let members: Vec<Addresses> = args.http.iter().zip(&args.peer).map(addresses).collect();
+    let keys = args.keys.as_deref().map(KeyFile::load).transpose()?;
     make(&args.data, &members, args.shards)?;
     for node in 1..=members.len() {
-        println!("{}", args.data.join(format!("n{node}")).display());
+        let directory = args.data.join(format!("n{node}"));
+        if let Some(keys) = &keys {
+            keys.save(&directory.join("keys.json"))?;
+        }
+        println!("{}", directory.display());
     }
     Ok(())
 }
 
-/// Makes the directories of a cluster's nodes in `data`, with addresses for HTTP and for peers.
+/// Where a node is to listen.
+pub(super) struct Addresses {
+    pub http: String,
+    pub peer: String,
+    pub s3: Option<String>,
+}
+
+/// Makes the directories of a cluster's nodes in `data`.
 ///
 /// # Errors
 /// A sentence that says what to change; what was made until then is left.
-pub(super) fn make(data: &Path, members: &[(String, String)], shards: u16) -> Result<(), Failure> {
+pub(super) fn make(data: &Path, members: &[Addresses], shards: u16) -> Result<(), Failure> {
     if members.len() < 3 || members.len() > millrace_base::limits::REPLICAS {
         let most = millrace_base::limits::REPLICAS;
         return Err(format!("a cluster begins with 3 to {most} nodes, and not with {}", members.len()).into());
     }
-    for address in members.iter().flat_map(|(http, peer)| [http, peer]) {
+    for address in members.iter().flat_map(|member| [&member.http, &member.peer].into_iter().chain(&member.s3)) {
         address.parse::<SocketAddr>().map_err(|error| format!("{address}: {error}; give an address and a port"))?;
     }
     let mut id = [0; 16];
@@ -48,10 +67,11 @@ pub(super) fn make(data: &Path, members: &[(String, String)], shards: u16) -> Re
     let mut secret = [0; 32];
     RealRandom.fill(&mut secret);
     let authority = authority_in(&data.join("authority"))?;
-    let entry = |(index, (http, peer)): (usize, &(String, String))| MemberEntry {
+    let entry = |(index, member): (usize, &Addresses)| MemberEntry {
         node: u16::try_from(index + 1).unwrap_or(u16::MAX),
-        http: http.clone(),
-        peer: peer.clone(),
+        http: member.http.clone(),
+        peer: member.peer.clone(),
+        s3: member.s3.clone(),
     };
     let entries: Vec<MemberEntry> = members.iter().enumerate().map(entry).collect();
     for member in &entries {

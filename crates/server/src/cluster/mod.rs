@@ -13,7 +13,7 @@ use millrace_node::DataDirectory;
 use crate::Failure;
 use crate::cli::NodeArgs;
 
-pub(crate) use directory::options;
+pub(crate) use directory::{Place, options};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -63,6 +63,12 @@ struct InitArgs {
     /// Where the nodes hear each other, in their order
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',', required = true)]
     peer: Vec<String>,
+    /// The first API keys of all nodes: a file that `millrace keys --keys FILE add` has made
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// Where the nodes listen for S3, in their order; without it the cluster keeps no objects
+    #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
+    s3: Vec<String>,
     /// Shards of the cluster; fixed from then on
     #[arg(long, value_name = "N", default_value_t = 64)]
     shards: u16,
@@ -89,6 +95,9 @@ struct DemoArgs {
     /// The first node's port for other nodes; the others have the next ones
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     peer_base: u16,
+    /// The first node's port for S3; the others have the next ones [default: none listens for S3]
+    #[arg(long, value_name = "PORT")]
+    s3_base: Option<u16>,
     /// An app's folder to deploy, named after it; may be repeated
     #[arg(long, value_name = "DIR")]
     app: Vec<PathBuf>,

@@ -12,7 +12,8 @@ pub use disk::{Dice, MemoryDisk};
 
 /// Two lanes, a file of its own above 3,000 bytes, three or four bodies a segment.
 pub fn small() -> BodyOptions {
-    BodyOptions { lanes: 2, segment_body_bytes: 3_000, segment_bytes: 8_000, is_synced: true, reserve_bytes: 0 }
+    let (segment_body_bytes, segment_bytes) = (3_000, 8_000);
+    BodyOptions { lanes: 2, segment_body_bytes, segment_bytes, ..BodyOptions::default() }
 }
 
 pub fn open(disk: &MemoryDisk) -> (Bodies, Recovered) {

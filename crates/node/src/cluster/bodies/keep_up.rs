@@ -1,0 +1,94 @@
+//! A node gets the bodies that it lacks: it was away, it has lost its data, or a message was lost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use millrace_base::ShardId;
+use millrace_blobs::BodyName;
+use millrace_replica::NodeId;
+use tokio::time::{sleep, timeout};
+
+use super::{BodyWord, Carrier, PULLS};
+
+/// How often all others are asked what they have, though nothing has happened.
+const ROUND: Duration = Duration::from_secs(3_600);
+
+/// How soon they are asked again if some body could not be got.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at the least.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether this node follows the cluster.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Carrier {
+    /// Runs on core 0 for as long as the node does.
+    pub(crate) async fn keep_up(self: Arc<Self>) {
+        while !self.cluster.is_guided() {
+            sleep(LOOK).await;
+        }
+        loop {
+            let is_whole = self.catch_up().await;
+            if is_whole {
+                self.cluster.lacks_bodies.store(false, Ordering::Release);
+                self.cluster.wake.notify_one();
+            }
+            sleep(PAUSE).await;
+            // Both are reasons to look again.
+            let _ = timeout(if is_whole { ROUND } else { AGAIN }, self.look.notified()).await;
+        }
+    }
+
+    /// Gets what others have and this node lacks. Says whether it has got all of it.
+    async fn catch_up(self: &Arc<Self>) -> bool {
+        let mut is_whole = true;
+        for member in &self.cluster.options.members {
+            if member.node != self.cluster.me() && self.hears(member.node) {
+                is_whole &= self.catch_up_with(member.node).await;
+            }
+        }
+        is_whole
+    }
+
+    async fn catch_up_with(self: &Arc<Self>, node: NodeId) -> bool {
+        let (mut behind, mut is_whole, mut got) = (BodyName { shard: ShardId(0), number: 0 }, true, 0_u64);
+        loop {
+            let answer = self.question(node, behind, &BodyWord::List).await;
+            let Some(BodyWord::Names { has_more, names }) = answer else { return false };
+            let Some(last) = names.last() else { break };
+            behind = *last;
+            let lacking: Vec<BodyName> =
+                names.into_iter().filter(|name| self.is_mine(*name) && !self.store.bodies.has(*name)).collect();
+            for some in lacking.chunks(PULLS) {
+                let pulls: Vec<_> = some.iter().map(|name| self.get(node, *name)).collect();
+                for pull in pulls {
+                    let is_got = pull.await.unwrap_or(false);
+                    is_whole &= is_got;
+                    got += u64::from(is_got);
+                }
+            }
+            if !has_more {
+                break;
+            }
+        }
+        if got > 0 {
+            tracing::info!(node = node.0, bodies = got, "bodies of objects came from another node");
+        }
+        is_whole
+    }
+
+    fn get(self: &Arc<Self>, node: NodeId, name: BodyName) -> tokio::task::JoinHandle<bool> {
+        let carrier = Arc::clone(self);
+        tokio::task::spawn_local(async move {
+            // One that the other node does not have any more was freed meanwhile.
+            carrier.obtain_from(node, name).await || carrier.is_gone(node, name).await
+        })
+    }
+
+    async fn is_gone(&self, node: NodeId, name: BodyName) -> bool {
+        let word = BodyWord::Read { offset: 0, bytes: 0 };
+        matches!(self.question(node, name, &word).await, Some(BodyWord::Lacks))
+    }
+}

@@ -1,0 +1,135 @@
+//! A body comes to this node: part by part, the next one while the last one is written.
+
+use bytes::Bytes;
+use millrace_base::Error;
+use millrace_blobs::{BodyName, BodyWriter, Unsettled};
+use millrace_replica::NodeId;
+use tokio::time::Instant;
+
+use super::{BodyWord, Carrier, FIRST_BYTES, PART_BYTES, UNSETTLED, locked};
+use crate::objects::body_failed;
+
+/// A body that is on its way to here, until this is dropped.
+struct Pulling<'a>(&'a Carrier, BodyName);
+
+impl Drop for Pulling<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.pulling).remove(&self.1);
+    }
+}
+
+impl Carrier {
+    /// Another node wants this one to hold a body.
+    pub(super) async fn hold(
+        &self,
+        from: NodeId,
+        name: BodyName,
+        (length, owner): (u64, &[u8]),
+        first: Bytes,
+    ) -> BodyWord {
+        match self.pull(from, name, (length, owner), first).await {
+            Some(Ok(())) => BodyWord::Held,
+            Some(Err(error)) => {
+                tracing::warn!(body = %name, node = from.0, %error, "a body of another node could not be held");
+                BodyWord::Lacks
+            }
+            None => BodyWord::Coming,
+        }
+    }
+
+    /// Gets a body from whichever node has it. Says whether it is here then, or is on its way.
+    pub(crate) async fn obtain(&self, name: BodyName) -> bool {
+        if self.store.bodies.has(name) {
+            return true;
+        }
+        for node in self.others(name) {
+            if self.obtain_from(node, name).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(super) async fn obtain_from(&self, node: NodeId, name: BodyName) -> bool {
+        let first = BodyWord::Read { offset: 0, bytes: FIRST_BYTES as u32 };
+        let Some(BodyWord::Data { length, owner, bytes }) = self.question(node, name, &first).await else {
+            return false;
+        };
+        match self.pull(node, name, (length, &owner), bytes).await {
+            None | Some(Ok(())) => true,
+            Some(Err(error)) => {
+                tracing::warn!(body = %name, node = node.0, %error, "a body could not be got from another node");
+                false
+            }
+        }
+    }
+
+    /// Writes a body of another node here. `None`: it is on its way already.
+    async fn pull(
+        &self,
+        from: NodeId,
+        name: BodyName,
+        (length, owner): (u64, &[u8]),
+        first: Bytes,
+    ) -> Option<Result<(), Error>> {
+        if self.store.bodies.has(name) {
+            return Some(Ok(()));
+        }
+        if !locked(&self.pulling).insert(name) {
+            return None;
+        }
+        let _pulling = Pulling(self, name);
+        // It is never closed.
+        let _place = self.pulls.acquire().await.ok()?;
+        // It may have come while this one waited.
+        if self.store.bodies.has(name) {
+            return Some(Ok(()));
+        }
+        let pulled = self.write(from, name, (length, owner), first).await;
+        Some(pulled.map(|unsettled| {
+            locked(&self.unsettled).insert(name, (Instant::now() + UNSETTLED, unsettled));
+        }))
+    }
+
+    async fn write(
+        &self,
+        from: NodeId,
+        name: BodyName,
+        (length, owner): (u64, &[u8]),
+        first: Bytes,
+    ) -> Result<Unsettled, Error> {
+        let lane = 0;
+        let begun = self.store.bodies.begin_named(lane, name, owner, length);
+        let mut writer = begun.map_err(|error| body_failed(&error))?;
+        let (mut next, mut offset) = (first, 0_u64);
+        loop {
+            offset += next.len() as u64;
+            let appending = self.store.pool.run(move || append(writer, &next));
+            let bytes = PART_BYTES.min(length.saturating_sub(offset)) as u32;
+            let coming = match bytes {
+                0 => Ok(Bytes::new()),
+                bytes => self.part(from, name, offset, bytes).await,
+            };
+            writer = appending.await??;
+            next = coming?;
+            if bytes == 0 {
+                break;
+            }
+        }
+        let written = self.store.pool.run(move || writer.finish().map_err(|error| body_failed(&error))).await??;
+        self.store.syncers[lane].sync(written).await
+    }
+
+    /// One part of a body of another node.
+    async fn part(&self, from: NodeId, name: BodyName, offset: u64, bytes: u32) -> Result<Bytes, Error> {
+        match self.question(from, name, &BodyWord::Read { offset, bytes }).await {
+            Some(BodyWord::Data { bytes: part, .. }) if part.len() == bytes as usize => Ok(part),
+            _ => Err(super::far::unreachable(name)),
+        }
+    }
+}
+
+fn append(mut writer: BodyWriter, bytes: &[u8]) -> Result<BodyWriter, Error> {
+    writer.append(bytes).map_err(|error| body_failed(&error))?;
+    Ok(writer)
+}

@@ -1,0 +1,247 @@
+//! Objects over S3 in a cluster: every node answers, and a node may be lost.
+
+use std::path::Path;
+use std::process::Command;
+
+use millrace_tests::{Foreground, Output, has_programs, millrace, wait_until};
+
+use crate::cluster::Demo;
+use crate::s3_objects::KEYS;
+
+/// A status and a body.
+type Reply = (u16, String);
+
+/// Asks a node over S3. A node that is not there has no status.
+fn curl(demo: &Demo, node: u16, arguments: &[&str], path: &str) -> Reply {
+    let curl = Command::new("curl")
+        .args(["-sS", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &KEYS.join(":")])
+        .args(["-H", "x-amz-content-sha256:UNSIGNED-PAYLOAD", "-w", "\n%{http_code}"])
+        .args(arguments)
+        .arg(format!("http://127.0.0.1:{}{path}", demo.s3_base + node - 1))
+        .output()
+        .expect("curl is there");
+    let text = String::from_utf8_lossy(&curl.stdout).into_owned();
+    let (body, status) = text.rsplit_once('\n').unwrap_or(("", "0"));
+    (status.parse().unwrap_or(0), body.to_owned())
+}
+
+fn ask(demo: &Demo, node: u16, method: &str, path: &str) -> Reply {
+    curl(demo, node, &["-X", method], path)
+}
+
+/// Asks until the node does it: shards may be on their way.
+fn done(demo: &Demo, node: u16, arguments: &[&str], path: &str) -> String {
+    let mut answer = String::new();
+    wait_until("the node does it", || {
+        let (status, body) = curl(demo, node, arguments, path);
+        assert!([200, 204, 500, 503, 0].contains(&status), "{path}: {status} {body}");
+        answer = body;
+        (200..300).contains(&status)
+    });
+    answer
+}
+
+fn put(demo: &Demo, node: u16, path: &str, body: &str) {
+    done(demo, node, &["-X", "PUT", "--data-binary", body, "-H", "content-type:"], path);
+}
+
+fn user(demo: &Demo, node: u16, arguments: &[&str]) -> Output {
+    let url = format!("http://127.0.0.1:{}", demo.http_base + node - 1);
+    millrace(&[&["s3"], arguments, &["--url", &url]].concat())
+}
+
+fn add_ann(demo: &Demo, node: u16) {
+    let added = user(demo, node, &["user", "add", "ann", "--access-key", KEYS[0], "--secret-key", KEYS[1]]);
+    assert_eq!(added.code, Some(0), "{}", added.err);
+}
+
+#[test]
+fn small_objects_and_users_are_the_same_at_every_node() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let mut demo = Demo::with_s3(&folder);
+    assert_eq!(ask(&demo, 2, "PUT", "/photos").0, 403, "nobody is known");
+    add_ann(&demo, 1);
+    for node in 1..=3 {
+        let listed = user(&demo, node, &["user", "list"]);
+        assert!(listed.out.contains("\"ann\""), "node {node}: {} {}", listed.out, listed.err);
+    }
+    done(&demo, 3, &["-X", "PUT"], "/photos");
+    for node in 1..=3 {
+        put(&demo, node, &format!("/photos/{node}"), &"x".repeat(usize::from(node) * 100));
+    }
+    for node in 1..=3 {
+        for object in 1..=3_usize {
+            assert_eq!(done(&demo, node, &[], &format!("/photos/{object}")).len(), object * 100, "at node {node}");
+        }
+        let listed = done(&demo, node, &[], "/photos?list-type=2");
+        assert_eq!(listed.matches("<Key>").count(), 3, "{listed}");
+    }
+    // Whoever has the files of a node finds no secret in them.
+    assert!(!has_secret(&folder), "secrets are encrypted");
+    demo.kill(2);
+    put(&demo, 1, "/photos/4", "more");
+    assert_eq!(user(&demo, 1, &["user", "add", "ben"]).code, Some(0));
+    let mut again = demo.revive(2);
+    wait_until("it is back, listens where it did, and knows ann", || {
+        ask(&demo, 2, "GET", "/photos/4") == (200, "more".to_owned())
+    });
+    assert!(user(&demo, 2, &["user", "list"]).out.contains("\"ben\""));
+    assert_eq!(user(&demo, 3, &["key", "revoke", "ann", KEYS[0]]).code, Some(0));
+    for node in 1..=3 {
+        wait_until("the key is refused", || ask(&demo, node, "GET", "/photos/4").0 == 403);
+    }
+    demo.command.interrupt();
+    assert!(demo.command.ended().success(), "{}", demo.command.err());
+    again.interrupt();
+    again.ended();
+}
+
+fn has_secret(folder: &Path) -> bool {
+    let found = Command::new("grep").args(["-rqa", KEYS[1]]).arg(folder).status().expect("grep is there");
+    found.success()
+}
+
+/// A content of so many bytes in a file, and its ETag: the MD5 of it.
+fn content(folder: &Path, name: &str, bytes: usize) -> (String, String) {
+    let path = folder.join(name);
+    let text: Vec<u8> = (0..bytes).map(|at| (at * 31 + at / 4_099 + name.len()) as u8).collect();
+    std::fs::write(&path, text).expect("written");
+    let md5 = Command::new("md5sum").arg(&path).output().expect("md5sum is there");
+    let etag = String::from_utf8_lossy(&md5.stdout).chars().take(32).collect();
+    (path.to_str().expect("text").to_owned(), etag)
+}
+
+fn put_file(demo: &Demo, node: u16, path: &str, file: &str) {
+    done(demo, node, &["-T", file, "-H", "content-type:", "-H", "Expect:"], path);
+}
+
+/// Whether a node gives an object with this ETag and the bytes of a file.
+fn has(demo: &Demo, node: u16, path: &str, (file, etag): &(String, String)) -> bool {
+    let got = format!("{file}-of-{node}");
+    let (status, head) = curl(demo, node, &["-o", &got, "-D", "-"], path);
+    if status != 200 {
+        return false;
+    }
+    assert!(head.to_ascii_lowercase().contains(&format!("etag: \"{etag}\"")), "{path} at node {node}: {head}");
+    let same = Command::new("cmp").args([file, &got]).status().expect("cmp is there");
+    assert!(same.success(), "{path} at node {node} has other bytes");
+    std::fs::remove_file(&got).expect("it is there");
+    true
+}
+
+fn assert_has(demo: &Demo, node: u16, path: &str, content: &(String, String)) {
+    wait_until(&format!("node {node} gives {path}"), || has(demo, node, path, content));
+}
+
+/// Uploads a file in two parts, each at another node, and gives the ETag of the whole.
+fn put_in_parts(demo: &Demo, nodes: [u16; 3], path: &str, parts: [&str; 2]) -> String {
+    let begun = done(demo, nodes[0], &["-X", "POST"], &format!("{path}?uploads="));
+    let (_, rest) = begun.split_once("<UploadId>").expect("an id");
+    let (id, _) = rest.split_once("</UploadId>").expect("an end");
+    let mut listed = String::new();
+    for (number, (node, part)) in (1..).zip([nodes[0], nodes[1]].into_iter().zip(parts)) {
+        let arguments = ["-T", part, "-D", "-", "-H", "content-type:", "-H", "Expect:"];
+        let head = done(demo, node, &arguments, &format!("{path}?partNumber={number}&uploadId={id}"));
+        let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("etag:")).expect("an ETag");
+        let etag = line[5..].trim().trim_matches('"').to_owned();
+        listed += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>");
+    }
+    let body = format!("<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>");
+    let arguments = ["-X", "POST", "--data-binary", &body, "-H", "content-type:"];
+    let completed = done(demo, nodes[2], &arguments, &format!("{path}?uploadId={id}"));
+    let (_, rest) = completed.split_once("<ETag>").expect("an ETag");
+    rest.split_once("</ETag>").expect("an end").0.replace("&quot;", "").trim_matches('"').to_owned()
+}
+
+/// The bytes of large contents on a node: each has a file of its own.
+fn bytes_of_bodies(folder: &Path, node: u16) -> u64 {
+    let size = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.and_then(|entry| entry.metadata()).map_or(0, |found| found.len())
+    };
+    let files = std::fs::read_dir(folder.join(format!("n{node}/bodies/files")));
+    files.map_or(0, |entries| entries.map(size).sum())
+}
+
+/// What is put where, and what is to be read there.
+type Expected = Vec<(String, (String, String))>;
+
+/// Puts contents of several sizes at node 1, and one in parts, each at another node.
+fn put_contents(demo: &Demo, folder: &Path) -> Expected {
+    let sizes = [("tiny", 10), ("small", 100_000), ("large", 20 << 20)];
+    let contents = sizes.map(|(name, bytes)| (format!("/photos/{name}"), content(folder, name, bytes)));
+    for (path, (file, _)) in &contents {
+        put_file(demo, 1, path, file);
+    }
+    let parts = [content(folder, "part-1", 6 << 20), content(folder, "part-2", 70_000)];
+    let whole = folder.join("whole");
+    let read = |part: &(String, String)| std::fs::read(&part.0).expect("it is there");
+    std::fs::write(&whole, [read(&parts[0]), read(&parts[1])].concat()).expect("written");
+    let etag = put_in_parts(demo, [1, 2, 1], "/photos/parts", [&parts[0].0, &parts[1].0]);
+    assert!(etag.ends_with("-2"), "{etag}");
+    let whole = whole.to_str().expect("text").to_owned();
+    contents.into_iter().chain([("/photos/parts".to_owned(), (whole, etag))]).collect()
+}
+
+/// Empties a node that was killed, as its operator would, and brings it back.
+fn revive_emptied(demo: &Demo, folder: &Path, node: u16) -> Foreground {
+    let directory = folder.join(format!("n{node}"));
+    let reset = millrace(&["cluster", "reset", directory.to_str().expect("text")]);
+    assert_eq!(reset.code, Some(0), "{}", reset.err);
+    wait_until("others own its shards", || !demo.owns(node));
+    demo.revive(node)
+}
+
+#[test]
+fn contents_outlive_one_node_after_the_other() {
+    if !has_programs(&["curl", "cmp", "md5sum"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let demo = Demo::with_s3(&folder);
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    let mut expected = put_contents(&demo, data.path());
+    let has_all = |node: u16, expected: &Expected| {
+        expected.iter().for_each(|(path, content)| assert_has(&demo, node, path, content));
+    };
+    (1..=3).for_each(|node| has_all(node, &expected));
+
+    demo.kill(1);
+    [2, 3].into_iter().for_each(|node| has_all(node, &expected));
+    for (node, name, bytes) in [(2, "later-small", 90_000), (3, "later-large", 9 << 20)] {
+        let (path, content) = (format!("/photos/{name}"), content(data.path(), name, bytes));
+        put_file(&demo, node, &path, &content.0);
+        expected.push((path, content));
+    }
+    let mut again = vec![demo.revive(1)];
+    // It reads what it lacks from the others at once, and gets it in the background.
+    has_all(1, &expected);
+    wait_until("it owns shards again, which means that it has all contents", || demo.owns(1));
+    demo.kill(3);
+    [1, 2].into_iter().for_each(|node| has_all(node, &expected));
+    again.push(demo.revive(3));
+    wait_until("it owns shards again", || demo.owns(3));
+
+    // A node that has lost everything gets all contents from the others.
+    demo.kill(2);
+    again.push(revive_emptied(&demo, &folder, 2));
+    wait_until("it owns shards again", || demo.owns(2));
+    demo.kill(1);
+    [2, 3].into_iter().for_each(|node| has_all(node, &expected));
+    // What is deleted takes no space on any node.
+    for (path, _) in &expected {
+        done(&demo, 3, &["-X", "DELETE"], path);
+    }
+    for node in [2, 3] {
+        wait_until("large contents go", || bytes_of_bodies(&folder, node) == 0);
+    }
+    for mut node in again {
+        node.interrupt();
+        node.ended();
+    }
+}
