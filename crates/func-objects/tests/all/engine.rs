@@ -210,7 +210,9 @@ fn a_part_has_the_checksum_of_its_upload_or_is_refused() {
     let input = UploadInput { checksum: Some((ChecksumAlgorithm::Sha1, None)), ..UploadInput::default() };
     let begun = world.ask("alice", "photos", "k", ObjectOperation::CreateUpload(Box::new(input)));
     let Ok(ObjectReply::Upload { id, .. }) = begun else { panic!("{begun:?}") };
-    for (first, expected) in [(ChecksumAlgorithm::Crc32, Err(Refusal::InvalidRequest)), (ChecksumAlgorithm::Sha1, Ok(()))] {
+    for (first, expected) in
+        [(ChecksumAlgorithm::Crc32, Err(Refusal::InvalidRequest)), (ChecksumAlgorithm::Sha1, Ok(()))]
+    {
         let mut body = world.body(5);
         // The server may know more checksums than the one that the client gave, which is the first.
         for algorithm in [first, ChecksumAlgorithm::Sha256] {

@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use millrace_api::objects::{
-    BodyOwner, BodyWrite, BodyWritten, ChecksumAlgorithm, ChecksumKind, ObjectOperation, ObjectReply, ObjectRequest, Objects,
-    PartInput, PutInput, UploadInput, WriteConditions,
+    BodyOwner, BodyWrite, BodyWritten, ChecksumAlgorithm, ChecksumKind, ObjectOperation, ObjectReply, ObjectRequest,
+    Objects, PartInput, PutInput, UploadInput, WriteConditions,
 };
 
 use super::arriving::Arriving;
