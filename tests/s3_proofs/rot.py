@@ -138,10 +138,14 @@ def is_reported(log, key, body, place):
     return re.search(rf"ERROR an object is damaged on the disk [^\n]*{said}", log)
 
 
-def read_is_reported(server, begin, body):
-    """Waits until the log names the body whose reading failed. The scrub of that day names the object."""
-    said = re.compile(rf"ERROR [^\n]*body {re.escape(body.name)}\s")
-    wait_until(f"the log names the body {body.name}", lambda: said.search(server.log(begin) + "\n"), REPORT_TIMEOUT_S)
+def read_is_reported(server, begin, key, body):
+    """Waits until the log names the object whose reading failed, and the body."""
+
+    def is_said():
+        lines = [line for line in server.log(begin).splitlines() if "ERROR an object cannot be read" in line]
+        return any(f'key="{key}"' in line and re.search(rf"body {re.escape(body.name)}\s", line) for line in lines)
+
+    wait_until(f"the log names {key} and the body {body.name}", is_said, REPORT_TIMEOUT_S)
 
 
 def damaged_while_stopped(server, seed):
@@ -182,7 +186,7 @@ def damaged_while_stopped(server, seed):
 
 
 def damaged_while_it_runs(server, seed):
-    """The disk changes bytes of a running node: clients and functions get none of them, and the log names the body."""
+    """The disk changes bytes of a running node: clients and functions get none of them, and the log names the object."""
     objects = Objects(server, seed + 1)
     cases = []
     for kind in KINDS[:4]:
@@ -201,7 +205,7 @@ def damaged_while_it_runs(server, seed):
         body = plant(found, key, length, place)
         begin = server.log_path.stat().st_size
         never_served(server, objects, kind, place, key)
-        read_is_reported(server, begin, body)
+        read_is_reported(server, begin, key, body)
         status, got = calls.call("reading", "reader", "read", key)
         require(status != 200, f"a function reads the damaged {key}: {got}")
     return len(cases)

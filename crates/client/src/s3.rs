@@ -192,7 +192,10 @@ fn problem_of(operation: &Operation<'_>, reply: &Reply) -> Problem {
         status: reply.status,
         code: of("Code"),
         title: "The bucket's server refused a request".to_owned(),
-        detail: format!("{} {:?}: {} {}", operation.method, operation.key, reply.status, of("Message")),
+        detail: match operation.key {
+            "" => of("Message"),
+            key => format!("{} {key:?}: {}", operation.method, of("Message")),
+        },
         ..Problem::default()
     }
 }

@@ -92,7 +92,9 @@ pub(crate) fn check_bucket_name(name: &str) -> Result<(), Error> {
         && name.parse::<std::net::Ipv4Addr>().is_err()
         && !name.starts_with("xn--")
         && !name.ends_with("-s3alias");
-    if is_right { Ok(()) } else { Err(Refusal::InvalidBucketName.error("The specified bucket is not valid.")) }
+    let message = "The specified bucket is not valid. A name has 3 to 63 lower-case letters, digits, dots and hyphens. It \
+                   begins and ends with a letter or a digit, has no dot beside a dot or a hyphen, and is no IP address.";
+    if is_right { Ok(()) } else { Err(Refusal::InvalidBucketName.error(message)) }
 }
 
 /// Refuses keys that no object can have.

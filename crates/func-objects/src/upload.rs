@@ -92,9 +92,17 @@ fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error
         return Err(Refusal::InvalidArgument.error("Part number must be an integer between 1 and 10000, inclusive"));
     }
     let body = part.body.number.ok_or_else(|| Refusal::InvalidRequest.error("a part needs a body of its own"))?;
-    let checksum = match upload.checksum {
-        Some((algorithm, _)) => part.body.digests.of(algorithm),
-        None => part.body.digests.checksums.first(),
+    // The first is the one that the client gave, if it gave one.
+    let given = part.body.digests.checksums.first();
+    let checksum = match (upload.checksum, given) {
+        (Some((expected, _)), Some(given)) if given.algorithm != expected => {
+            return Err(Refusal::InvalidRequest.error(format!(
+                "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+                name_of(expected),
+                name_of(given.algorithm)
+            )));
+        }
+        _ => given,
     };
     let row = PartRow {
         body,
@@ -120,6 +128,11 @@ fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error
         size_bytes: row.size_bytes,
     };
     Ok(ChangeOutput { objects: 0, size_bytes: delta, is_repeated: false, reply: Ok(reply) })
+}
+
+/// An algorithm as S3 names it in this error.
+fn name_of(algorithm: ChecksumAlgorithm) -> String {
+    format!("{algorithm:?}").to_lowercase()
 }
 
 /// Rows of parts behind a number.

@@ -34,6 +34,9 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) 
 /// The error as a sentence. The other members of the node's reply follow, such as the payload of an `Abort`.
 fn describe(error: &ClientError) -> String {
     let mut text = error.to_string();
+    if let ClientError::Connect(_) = error {
+        text.push_str("\n  is the node running there? --url URL (or MILLRACE_URL) names another");
+    }
     let Some(problem) = error.problem() else {
         return text;
     };

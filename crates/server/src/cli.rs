@@ -78,7 +78,7 @@ pub(crate) enum Command {
     /// environment) does: keys.json in the data directory, unless told otherwise.
     #[command(after_help = KEYS_EXAMPLES)]
     Keys(KeysArgs),
-    /// Make, list and remove users of S3, and their access keys, on a running node
+    /// Users of S3, their access keys, and the buckets of all of them, on a running node
     ///
     /// Needs an API key with the role admin, where the node has keys.
     #[command(after_help = s3::EXAMPLES)]

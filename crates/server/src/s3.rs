@@ -1,4 +1,4 @@
-//! `millrace s3`: users of S3 and their access keys, on a running node.
+//! `millrace s3`: users of S3, their access keys and the buckets, on a running node.
 
 use clap::{Args, Subcommand};
 use millrace_client::NewS3User;

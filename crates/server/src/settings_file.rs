@@ -104,7 +104,9 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
              API keys are needed"
         )),
         _ if text.parse::<IpAddr>().is_ok() || text == "localhost" => {
-            Err("the port is missing: write it as 127.0.0.1:8080 or [::1]:8080".to_owned())
+            // Which port is right depends on the option. IPv6 needs brackets before a port.
+            let host = if text.contains(':') { format!("[{text}]") } else { text.to_owned() };
+            Err(format!("the port is missing: write it as {host}:PORT"))
         }
         _ => Err("write an address and a port, such as 127.0.0.1:8080, [::1]:8080 or localhost:8080; other names are \
                   not looked up"
@@ -172,8 +174,8 @@ mod tests {
             (":9802", "127.0.0.1:9802 to be reached from this machine only, 0.0.0.0:9802"),
             ("9802", "127.0.0.1:9802"),
             ("*:9802", "0.0.0.0:9802"),
-            ("127.0.0.1", "the port is missing"),
-            ("::1", "the port is missing"),
+            ("127.0.0.1", "the port is missing: write it as 127.0.0.1:PORT"),
+            ("::1", "the port is missing: write it as [::1]:PORT"),
             ("localhost", "the port is missing"),
             ("localhost:http", "127.0.0.1:8080"),
             ("shop.test:80", "not looked up"),

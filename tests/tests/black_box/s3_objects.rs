@@ -174,6 +174,8 @@ fn buckets_call_handlers_of_apps_that_allow_it() {
         ("logs-a", "inbox:mail:arrived", 200),
         ("other", "inbox:mail:arrived", 400),
         ("photos", "inbox:mail:missing", 400),
+        // A query would be run, would change nothing, and nobody would notice.
+        ("photos", "inbox:mail:events", 400),
         ("photos", "counter:counter:add", 400),
     ] {
         s3.ask("PUT", &format!("/{bucket}"));

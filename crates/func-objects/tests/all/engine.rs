@@ -204,6 +204,28 @@ fn a_part_is_read_with_its_own_checksum() {
 }
 
 #[test]
+fn a_part_has_the_checksum_of_its_upload_or_is_refused() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let input = UploadInput { checksum: Some((ChecksumAlgorithm::Sha1, None)), ..UploadInput::default() };
+    let begun = world.ask("alice", "photos", "k", ObjectOperation::CreateUpload(Box::new(input)));
+    let Ok(ObjectReply::Upload { id, .. }) = begun else { panic!("{begun:?}") };
+    for (first, expected) in
+        [(ChecksumAlgorithm::Crc32, Err(Refusal::InvalidRequest)), (ChecksumAlgorithm::Sha1, Ok(()))]
+    {
+        let mut body = world.body(5);
+        // The server may know more checksums than the one that the client gave, which is the first.
+        for algorithm in [first, ChecksumAlgorithm::Sha256] {
+            let checksum = Checksum { algorithm, kind: ChecksumKind::FullObject, value: vec![1; 4] };
+            body.digests.checksums.push(checksum);
+        }
+        let part = PartInput { upload: id.clone(), number: 1, body, copy: None };
+        let reply = world.ask("alice", "photos", "k", ObjectOperation::PutPart(Box::new(part)));
+        assert_eq!(reply.map(drop), expected, "{first:?}");
+    }
+}
+
+#[test]
 fn uploads_under_way_go_when_aborted_and_with_their_bucket() {
     let mut world = World::default();
     world.bucket("alice", "photos");

@@ -163,6 +163,7 @@ fn rules_are_checked() {
         (with(|rule| rule.events = vec!["s3:Replication:*".to_owned()]), false),
         (with(|rule| rule.handler = "other".to_owned()), false),
         (with(|rule| rule.handler = "_read".to_owned()), false),
+        (with(|rule| rule.handler = "count".to_owned()), false),
         (with(|rule| (rule.app, rule.service) = ("objects".to_owned(), "upload".to_owned())), false),
         (with(|rule| rule.app = "records".to_owned()), false),
         (vec![rule("s3:ObjectCreated:*", "", ""); 101], false),

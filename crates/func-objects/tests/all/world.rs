@@ -168,6 +168,7 @@ impl Host for Frame<'_> {
             return Err(Error::new(ErrorCode::Forbidden, "the app does not allow the bucket"));
         }
         match (app, service, handler) {
+            ("shop", "photos", "count") => Err(Error::new(ErrorCode::InvalidInput, "photos.count is a query")),
             ("shop", "photos", "arrived" | "gone") if self.has_shop => {
                 Ok(HandlerId { program: self.program, service: OUTSIDE, handler: 0 })
             }

@@ -59,7 +59,8 @@ impl<B: Objects, U: Users> Front<B, U> {
         let owner = self.owner(asked, &target);
         let mut writer = self.backend.begin_body(&owner, Some(length), &needed).map_err(translate::error)?;
         read.body.seek(bytes);
-        while let Some(bytes) = read.body.next().await.map_err(translate::error)? {
+        let failed = |error| translate::read_error(&source.bucket, &source.key, error);
+        while let Some(bytes) = read.body.next().await.map_err(failed)? {
             writer.write(bytes).await.map_err(translate::error)?;
         }
         let written = writer.finish().await.map_err(translate::error)?;
@@ -83,7 +84,8 @@ impl<B: Objects, U: Users> Front<B, U> {
             operation: ObjectOperation::GetSource(conditions::source(&asked.head, source.version.clone())?),
             body: Bytes::new(),
         };
-        let read = self.backend.read_object(request).reply().await.map_err(translate::error);
+        let failed = |error| translate::read_error(&source.bucket, &source.key, error);
+        let read = self.backend.read_object(request).reply().await.map_err(failed);
         read.map_err(|error| match error.code {
             // A copy has no way to say that nothing changed.
             Code::NotModified => Code::PreconditionFailed.into(),

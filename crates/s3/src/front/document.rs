@@ -8,7 +8,7 @@ use millrace_checksum::checksum;
 use super::arriving::Arriving;
 use super::respond::{self, set, set_expires, set_version};
 use super::{Asked, Front, Reply};
-use crate::algorithm::{kind_name, names};
+use crate::algorithm::{kind_by_name, kind_name, names};
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::operation::digests::{Claims, whole};
@@ -27,9 +27,28 @@ impl<B: Objects, U: Users> Front<B, U> {
             ObjectOperation::CompleteUpload { parts, .. } => u16::try_from(parts.len()).unwrap_or(u16::MAX),
             _ => 0,
         };
+        if asked.action == Action::CompleteUpload {
+            self.check_checksum_kind(asked).await?;
+        }
         let target = asked.target;
         let reply = self.ask(asked.requester()?, &target.bucket, &target.key, operation).await?;
         self.written(asked, &document, reply, part_count)
+    }
+
+    /// Refuses a completion whose kind of checksum is not the one that the upload was begun with.
+    async fn check_checksum_kind(&self, asked: &Asked<'_>) -> Result<(), S3Error> {
+        let Some(said) = asked.head.header("x-amz-checksum-type")?.and_then(kind_by_name) else { return Ok(()) };
+        match self.upload_checksum(asked, &asked.head.upload()).await? {
+            Some((_, kind)) if kind != said => {
+                let message = format!(
+                    "The upload was created using the {} checksum mode. The complete request must use the same checksum \
+                     mode.",
+                    kind_name(kind)
+                );
+                Err(S3Error::new(Code::InvalidRequest, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads the document and compares it with what the client says of it.

@@ -38,7 +38,8 @@ impl<B: Objects, U: Users> Front<B, U> {
             return Ok(reply);
         }
         let request = ObjectRequest { requester, bucket, key, operation, body: Bytes::new() };
-        let mut read = self.backend.read_object(request).reply().await.map_err(translate::error)?;
+        let failed = |error| translate::read_error(bucket, key, error);
+        let mut read = self.backend.read_object(request).reply().await.map_err(failed)?;
         let (bytes, is_partial) = chosen(head, &read.info)?;
         let length = bytes.end - bytes.start;
         if is_partial {
@@ -47,7 +48,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         let body = match read.body.at_hand() {
             Some(content) => ReplyBody::Whole(content),
             None if length == 0 => ReplyBody::empty(),
-            None => ReplyBody::reading(read.body, length),
+            None => ReplyBody::reading((bucket, key), read.body, length).await.map_err(failed)?,
         };
         let mut reply = Response::new(body);
         describe(&mut reply, head, &read.info, &bytes, is_partial);

@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use millrace_api::objects::{
-    BodyOwner, BodyWrite, BodyWritten, ChecksumAlgorithm, ObjectOperation, ObjectReply, ObjectRequest, Objects,
-    PartInput, PutInput, UploadInput, WriteConditions,
+    BodyOwner, BodyWrite, BodyWritten, ChecksumAlgorithm, ChecksumKind, ObjectOperation, ObjectReply, ObjectRequest,
+    Objects, PartInput, PutInput, UploadInput, WriteConditions,
 };
 
 use super::arriving::Arriving;
@@ -124,12 +124,19 @@ impl<B: Objects, U: Users> Front<B, U> {
         target: &Target,
     ) -> Result<Option<ChecksumAlgorithm>, S3Error> {
         let Some((upload, _)) = target.part() else { return Ok(None) };
+        Ok(self.upload_checksum(asked, upload).await?.map(|(algorithm, _)| algorithm))
+    }
+
+    /// The checksum that an upload was begun with, if it is one that goes on.
+    pub(crate) async fn upload_checksum(
+        &self,
+        asked: &Asked<'_>,
+        upload: &str,
+    ) -> Result<Option<(ChecksumAlgorithm, ChecksumKind)>, S3Error> {
         let operation = ObjectOperation::ListParts { upload: upload.to_owned(), after: 0, limit: 0 };
         let (bucket, key) = (&asked.target.bucket, &asked.target.key);
         match self.ask(system(), bucket, key, operation).await {
-            Ok(ObjectReply::Parts(page)) => {
-                Ok(page.upload.and_then(|upload| upload.checksum).map(|(algorithm, _)| algorithm))
-            }
+            Ok(ObjectReply::Parts(page)) => Ok(page.upload.and_then(|upload| upload.checksum)),
             // Whether the requester may know that there is no such upload, the write itself finds out.
             _ => Ok(None),
         }

@@ -21,6 +21,10 @@ pub enum ReplyBody<R> {
 
 /// A content that is being read.
 pub struct Reading<R> {
+    /// Bucket and key, for the log.
+    object: Box<(String, String)>,
+    /// Read before the head left.
+    first: Option<Bytes>,
     reader: Option<R>,
     next: Option<Next<R>>,
     left_bytes: u64,
@@ -33,10 +37,15 @@ impl<R: BodyRead + 'static> ReplyBody<R> {
         Self::Whole(Bytes::new())
     }
 
-    /// So many bytes of a content, from where it stands.
-    #[must_use]
-    pub fn reading(reader: R, length: u64) -> Self {
-        Self::Stream(Reading { reader: Some(reader), next: None, left_bytes: length })
+    /// So many bytes of an object's content, from where it stands. The first piece is read at once: a content that
+    /// fails there has a status and a reason still.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub async fn reading(object: (&str, &str), mut reader: R, length: u64) -> Result<Self, Error> {
+        let first = reader.next().await?;
+        let object = Box::new((object.0.to_owned(), object.1.to_owned()));
+        Ok(Self::Stream(Reading { object, first, reader: Some(reader), next: None, left_bytes: length }))
     }
 }
 
@@ -44,6 +53,9 @@ impl<R: BodyRead + 'static> Reading<R> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.left_bytes == 0 {
             return Poll::Ready(None);
+        }
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(self.take(first))));
         }
         if self.next.is_none() {
             let Some(mut reader) = self.reader.take() else { return Poll::Ready(None) };
@@ -56,20 +68,27 @@ impl<R: BodyRead + 'static> Reading<R> {
         let (reader, bytes) = ready!(next.as_mut().poll(context));
         self.next = None;
         match bytes {
-            Ok(Some(mut bytes)) => {
-                let most = usize::try_from(self.left_bytes).unwrap_or(usize::MAX);
-                bytes.truncate(most);
-                self.left_bytes -= bytes.len() as u64;
+            Ok(Some(bytes)) => {
                 self.reader = Some(reader);
-                Poll::Ready(Some(Ok(bytes)))
+                Poll::Ready(Some(Ok(self.take(bytes))))
             }
             // The head has left. Only a connection that breaks off tells the client that the rest does not come.
             Ok(None) => Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
             Err(error) => {
-                tracing::error!(%error, "a content cannot be read to its end");
+                let (bucket, key) = &*self.object;
+                tracing::error!(%error, bucket, key, "an object cannot be read to its end");
                 Poll::Ready(Some(Err(io::Error::other(error.message))))
             }
         }
+    }
+}
+
+impl<R> Reading<R> {
+    /// As much of a piece as is still wanted.
+    fn take(&mut self, mut bytes: Bytes) -> Bytes {
+        bytes.truncate(usize::try_from(self.left_bytes).unwrap_or(usize::MAX));
+        self.left_bytes -= bytes.len() as u64;
+        bytes
     }
 }
 

@@ -11,6 +11,15 @@ use crate::times;
 const LOST: &str = "The object's content is missing or damaged on the server's disk. Trying again does not help: upload \
                     the object again, or ask the operator to restore it.";
 
+/// What a client is told of a read that failed. The log names the object, so that its operator can look after it.
+pub(crate) fn read_error(bucket: &str, key: &str, error: Error) -> S3Error {
+    if is_body_lost(&error) {
+        tracing::error!(%error, bucket, key, "an object cannot be read");
+        return S3Error::new(Code::InternalError, LOST);
+    }
+    self::error(error)
+}
+
 /// What a client is told.
 pub(crate) fn error(error: Error) -> S3Error {
     if let Some(refusal) = Refusal::of(&error) {
@@ -23,10 +32,6 @@ pub(crate) fn error(error: Error) -> S3Error {
         ErrorCode::Overloaded => Code::SlowDown.into(),
         ErrorCode::TooLarge => S3Error::new(Code::EntityTooLarge, error.message),
         code if code.is_retryable() => S3Error::new(Code::ServiceUnavailable, error.message),
-        _ if is_body_lost(&error) => {
-            tracing::error!(%error, "an object cannot be read");
-            S3Error::new(Code::InternalError, LOST)
-        }
         _ => {
             tracing::error!(%error, "the store failed");
             // What failed inside is the operator's, and no stranger's.
@@ -65,7 +70,7 @@ mod tests {
         }
         assert_eq!(error(Error::new(ErrorCode::Overloaded, "x")).code, Code::SlowDown);
         assert_eq!(error(Error::new(ErrorCode::Internal, "secret")).message, Code::InternalError.message());
-        let lost = error(millrace_api::objects::body_lost("secret"));
+        let lost = read_error("b", "k", millrace_api::objects::body_lost("secret"));
         assert_eq!((lost.code, lost.message.as_str()), (Code::InternalError, LOST));
     }
 

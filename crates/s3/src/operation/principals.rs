@@ -20,7 +20,8 @@ pub fn check(policy: &str, users: &impl Users) -> Result<(), S3Error> {
         for kind in ["AWS", "CanonicalUser"] {
             for text in texts(&named[kind]) {
                 if !is_there(text, users) {
-                    return Err(S3Error::new(Code::MalformedPolicy, "Invalid principal in policy").with("Detail", text));
+                    let message = format!("Invalid principal in policy: \"{kind}\": \"{text}\" is nobody here");
+                    return Err(S3Error::new(Code::MalformedPolicy, message).with("Detail", text));
                 }
             }
         }

@@ -267,6 +267,10 @@ fn other_documents_are_read() {
     assert!(none.parse(Action::CreateBucket, &region("us-east-1")).is_ok());
     assert_eq!(none.parse(Action::CreateBucket, &region("mars")), Err(Code::InvalidLocationConstraint));
     assert_eq!(none.parse(Action::CreateBucket, "<A/>"), Err(Code::MalformedXml));
+    let tagged = |tags: &str| format!("<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>");
+    let tag = "<Tag><Key>team</Key><Value>a</Value></Tag>";
+    assert_eq!(none.parse(Action::CreateBucket, &tagged(tag)), Err(Code::NotImplemented));
+    assert!(none.parse(Action::CreateBucket, &tagged("")).is_ok());
     let ownership = given("", &[("x-amz-object-ownership", "x")]);
     assert_eq!(ownership.parse(Action::CreateBucket, ""), Err(Code::InvalidArgument));
     assert_eq!(none.parse(Action::GetObjectAttributes, ""), Err(Code::InvalidRequest));

@@ -24,7 +24,9 @@ pub fn check_bucket_name(name: &str) -> Result<(), S3Error> {
         && name.parse::<Ipv4Addr>().is_err()
         && !FORBIDDEN_STARTS.iter().any(|start| name.starts_with(start))
         && !FORBIDDEN_ENDS.iter().any(|end| name.ends_with(end));
-    if is_valid { Ok(()) } else { Err(S3Error::new(Code::InvalidBucketName, "The specified bucket is not valid.")) }
+    let message = "The specified bucket is not valid. A name has 3 to 63 lower-case letters, digits, dots and hyphens. It \
+                   begins and ends with a letter or a digit, and is no IP address.";
+    if is_valid { Ok(()) } else { Err(S3Error::new(Code::InvalidBucketName, message)) }
 }
 
 /// Refuses what cannot name an object.

@@ -199,10 +199,10 @@ pub fn location(region: &str) -> String {
     writer.finish()
 }
 
-/// Reads `CreateBucketConfiguration`: the region and the bucket's tags. An empty document says nothing.
+/// Reads `CreateBucketConfiguration`: the region. An empty document says nothing.
 ///
 /// # Errors
-/// `MalformedXML`, `InvalidLocationConstraint`-like refusal for another region, `NotImplemented` for directory buckets.
+/// `MalformedXML`, `InvalidLocationConstraint`-like refusal for another region, `NotImplemented` for directory buckets and tags.
 pub fn read_create_bucket(document: &[u8], region: &str) -> Result<(), S3Error> {
     if document.is_empty() {
         return Ok(());
@@ -210,6 +210,11 @@ pub fn read_create_bucket(document: &[u8], region: &str) -> Result<(), S3Error> 
     let root = read(document, "CreateBucketConfiguration")?;
     if root.child("Location").is_some() || root.child("Bucket").is_some() {
         return Err(S3Error::new(Code::NotImplemented, "Directory buckets are not implemented."));
+    }
+    // A bucket without the tags that its maker gave it would fall out of whatever counts by tags.
+    if root.child("Tags").is_some_and(|tags| tags.child("Tag").is_some()) {
+        let message = "CreateBucket takes no tags here. Make the bucket without them, then use PutBucketTagging.";
+        return Err(S3Error::new(Code::NotImplemented, message));
     }
     match root.text_of("LocationConstraint").map(str::trim) {
         None | Some("") => Ok(()),

@@ -48,6 +48,25 @@ fn objects_are_put_read_listed_and_deleted() {
     assert_eq!(alice.send("HEAD", "/abc", &[], b"").status, 404);
 }
 
+/// A client that gets a status stops, or tells somebody. One whose connection closes tries again for minutes.
+#[test]
+fn damage_where_a_read_begins_is_answered_with_a_status() {
+    let (_, mut alice) = served();
+    let lost = |from: &'static str| [("x-amz-meta-lost-from", from)];
+    assert_eq!(alice.send("PUT", "/abc/k", &lost("0"), &content(250_000)).status, 200);
+    let got = alice.get("/abc/k");
+    assert_eq!(got.code(), (500, "InternalError".to_owned()));
+    assert!(got.element("Message").contains("damaged"), "{}", got.text());
+    // The connection goes on.
+    assert_eq!(alice.send("PUT", "/abc/k", &lost("200000"), &content(250_000)).status, 200);
+    let inside = alice.send("GET", "/abc/k", &[("range", "bytes=200000-")], b"");
+    assert_eq!(inside.code(), (500, "InternalError".to_owned()));
+    let before = alice.send("GET", "/abc/k", &[("range", "bytes=0-199999")], b"");
+    assert_eq!((before.status, before.body.len()), (206, 200_000));
+    let copied = alice.send("PUT", "/abc/copy", &[("x-amz-copy-source", "/abc/k")], b"");
+    assert_eq!(copied.code(), (500, "InternalError".to_owned()));
+}
+
 #[test]
 fn ranges_and_conditions_are_answered() {
     let (_, mut alice) = served();
@@ -223,6 +242,24 @@ fn who_may_not_is_refused() {
     let head = String::from_utf8(head).expect("text").replace("/abc/secret", "/abc/secreT");
     mallory.write(head.as_bytes());
     assert_eq!(mallory.read("GET").code(), (403, "SignatureDoesNotMatch".to_owned()));
+}
+
+#[test]
+fn a_completion_names_the_kind_of_checksum_that_its_upload_has() {
+    let (_, mut alice) = served();
+    let begin = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", "COMPOSITE")];
+    let id = alice.send("POST", "/abc/k?uploads", &begin, b"").element("UploadId");
+    let part = alice.put(&format!("/abc/k?partNumber=1&uploadId={id}"), &content(10));
+    let etag = part.header("etag").expect("an ETag");
+    let document = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    );
+    let uri = format!("/abc/k?uploadId={id}");
+    let mut complete = |kind| alice.send("POST", &uri, &[("x-amz-checksum-type", kind)], document.as_bytes());
+    let refused = complete("FULL_OBJECT");
+    assert_eq!(refused.code(), (400, "InvalidRequest".to_owned()));
+    assert!(refused.element("Message").contains("COMPOSITE"), "{}", refused.text());
+    assert_eq!(complete("COMPOSITE").status, 200);
 }
 
 #[test]

@@ -279,6 +279,11 @@ impl Host for TurnHost<'_, '_> {
     fn find_for_bucket(&mut self, bucket: &str, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
         let found = find_elsewhere(self.program(), [app, service, handler], self.world)?;
         world_program(self.world, found.program)?.objects.allows(bucket)?;
+        // A message to a query would be delivered, would change nothing, and nobody would notice.
+        if self.world.catalog.kind(found) == HandlerKind::Query {
+            let message = format!("{service}.{handler} is a query, which can change nothing: name another handler");
+            return Err(refused(&message));
+        }
         Ok(found)
     }
 

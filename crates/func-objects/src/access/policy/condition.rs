@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::pattern::Pattern;
-use super::{ConditionKey, Request, date};
+use super::{ConditionKey, Request, date, keys};
 
 /// One operator with one key.
 #[derive(Clone, Debug)]
@@ -130,10 +130,7 @@ impl Condition {
         if operator.comparison == Comparison::Null && (if_exists || set != Set::Single) {
             return Err(unknown());
         }
-        let key = ConditionKey::new(key);
-        if !["aws:", "s3:"].iter().any(|prefix| key.name.len() > prefix.len() && key.name.starts_with(prefix)) {
-            return Err(format!("Policy has an invalid condition key - {}", key.name));
-        }
+        let key = keys::read(key)?;
         if values.is_empty() {
             return Err(format!("the condition on {} has no values", key.name));
         }
@@ -196,20 +193,7 @@ impl Condition {
 
     /// Whether it makes a statement's audience a fixed one, as S3 documents the meaning of "public".
     pub fn narrows(&self) -> bool {
-        const FIXED: [&str; 12] = [
-            "aws:principalarn",
-            "aws:principalorgid",
-            "aws:principalorgpaths",
-            "aws:principalaccount",
-            "aws:sourceaccount",
-            "aws:sourcearn",
-            "aws:sourceip",
-            "aws:sourceowner",
-            "aws:sourcevpc",
-            "aws:sourcevpce",
-            "aws:userid",
-            "s3:dataaccesspointaccount",
-        ];
+        const FIXED: [&str; 4] = ["aws:principalarn", "aws:principalaccount", "aws:sourceip", "aws:userid"];
         let is_sure = !self.operator.is_negated && !self.if_exists && self.set != Set::All;
         is_sure && FIXED.contains(&self.key.name.as_str()) && self.values.iter().all(Operand::is_narrow)
     }

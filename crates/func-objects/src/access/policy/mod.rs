@@ -9,6 +9,7 @@
 mod actions;
 mod condition;
 mod date;
+mod keys;
 mod parse;
 mod pattern;
 mod principal;

@@ -3,7 +3,7 @@
 //! What a variable stands for is plain text: a star in it is no wildcard. So a user whose name is `*` gets nothing
 //! more.
 
-use super::{ConditionKey, Request};
+use super::{ConditionKey, Request, keys};
 use crate::access::glob::{self, Piece};
 
 /// A text with wildcards, variables, or neither.
@@ -118,9 +118,6 @@ fn variable_of(text: &str) -> Result<Part, String> {
             (name, Some(default.to_owned()))
         }
     };
-    let key = ConditionKey::new(name.trim());
-    if !key.name.starts_with("aws:") && !key.name.starts_with("s3:") {
-        return Err(format!("there is no variable \"{text}\""));
-    }
+    let key = keys::read(name.trim()).map_err(|wrong| format!("there is no variable \"{text}\": {wrong}"))?;
     Ok(Part::Variable(key, default))
 }

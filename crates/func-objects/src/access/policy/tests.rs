@@ -141,14 +141,14 @@ fn a_denial_counts_more_than_every_allowance() {
     }
 }
 
-/// Whether a condition holds for a request whose key `s3:k` has these values; `None`: it does not have the key.
+/// Whether a condition holds for a request whose key `s3:prefix` has these values; `None`: it does not have the key.
 fn holds(operator: &str, own: &Value, found: Option<&[&'static str]>) -> bool {
     let request = match found {
-        Some(values) => alice(&[("s3:k", values)]),
+        Some(values) => alice(&[("s3:prefix", values)]),
         None => alice(&[]),
     };
     let mut condition = json!({});
-    condition[operator] = json!({ "s3:K": own });
+    condition[operator] = json!({ "s3:Prefix": own });
     verdict(json!({ "Condition": condition }), "s3:GetObject", "b/k", &request) == Verdict::Allow
 }
 
@@ -282,9 +282,9 @@ fn variables_stand_for_plain_text() {
     // Characters, defaults, keys that are not there.
     assert!(home(new, "arn:aws:s3:::b/${*}${?}${$}", "alice", "b/*?$"));
     assert!(!home(new, "arn:aws:s3:::b/${*}", "alice", "b/x"));
-    assert!(home(new, "arn:aws:s3:::b/${aws:none, 'x*'}", "alice", "b/x*"));
-    assert!(!home(new, "arn:aws:s3:::b/${aws:none, 'x*'}", "alice", "b/xy"));
-    assert!(!home(new, "arn:aws:s3:::b/${aws:none}", "alice", "b/"));
+    assert!(home(new, "arn:aws:s3:::b/${aws:referer, 'x*'}", "alice", "b/x*"));
+    assert!(!home(new, "arn:aws:s3:::b/${aws:referer, 'x*'}", "alice", "b/xy"));
+    assert!(!home(new, "arn:aws:s3:::b/${aws:referer}", "alice", "b/"));
     let condition = json!({ "StringLike": { "s3:prefix": "home/${aws:username}/*" } });
     let request = alice(&[("aws:username", &["alice"]), ("s3:prefix", &["home/alice/x"])]);
     assert_eq!(verdict(json!({ "Condition": condition }), "s3:GetObject", "b/k", &request), Verdict::Allow);
@@ -342,6 +342,7 @@ fn malformed_policies_are_refused_with_the_reason() {
         (of(json!({ "Resource": "arn:aws:s3:eu:1:b/*" })), "resource"),
         (of(json!({ "Resource": "arn:aws:s3:::b/${aws:username" })), "no end"),
         (of(json!({ "Resource": "arn:aws:s3:::b/${other}" })), "variable"),
+        (of(json!({ "Resource": "arn:aws:s3:::b/${aws:usrename}/*" })), "variable"),
         (of(json!({ "Resource": "arn:aws:s3:::b/${aws:x, y}" })), "quotes"),
         (of(json!({ "Resource": "arn:aws:s3:::b" })), "does not apply"),
         (of(json!({ "Action": "s3:ListBucket" })), "does not apply"),
@@ -372,10 +373,35 @@ fn malformed_conditions_are_refused_with_the_reason() {
         (condition(json!({ "Bool": { "aws:SecureTransport": "yes" } })), "true or false"),
         (condition(json!({ "IpAddress": { "aws:SourceIp": "10.0.0.0/33" } })), "address"),
         (condition(json!({ "IpAddress": { "aws:SourceIp": "10.0.0" } })), "address"),
-        (condition(json!({ "ArnEquals": { "aws:SourceArn": "arn:x" } })), "ARN"),
-        (condition(json!({ "ArnLike": { "aws:SourceArn": "arn:*:x" } })), "ARN"),
+        (condition(json!({ "ArnEquals": { "aws:PrincipalArn": "arn:x" } })), "ARN"),
+        (condition(json!({ "ArnLike": { "aws:PrincipalArn": "arn:*:x" } })), "ARN"),
     ] {
         assert_refused(&text, reason);
+    }
+}
+
+#[test]
+fn a_denial_on_a_key_that_no_request_has_is_refused() {
+    let of = |key: &str| {
+        let condition = json!({ "StringLike": { key: "x" } });
+        policy_of(json!([statement(json!({ "Effect": "Deny", "Condition": condition }))]))
+    };
+    for (key, reason) in [
+        ("s3:prefx", "there is no such key"),
+        ("aws:SourceIP4", "there is no such key"),
+        ("s3:aws:prefix", "there is no such key"),
+        ("aws:UserAgent/x", "there is no such key"),
+        ("s3:prefix/", "there is no such key"),
+        ("s3:ExistingObjectTag", "behind a slash"),
+        ("s3:RequestObjectTag/", "behind a slash"),
+        ("aws:SourceVpc", "does not evaluate"),
+        ("aws:PrincipalTag/team", "does not evaluate"),
+        ("s3:TlsVersion", "does not evaluate"),
+    ] {
+        assert_refused(&of(key), reason);
+    }
+    for key in ["S3:PREFIX", "aws:username", "s3:ExistingObjectTag/a/b", "s3:x-amz-server-side-encryption"] {
+        assert!(Policy::parse(&of(key), "b").is_ok(), "{key}");
     }
 }
 
@@ -446,12 +472,12 @@ fn public_policies_follow_the_table() {
         (json!([with(json!({ "IpAddress": { "aws:SourceIp": ["10.0.0.1", "0.0.0.0/0"] } }))]), true),
         (json!([with(json!({ "IpAddress": { "aws:SourceIp": "2001:db8::/31" } }))]), true),
         (json!([with(json!({ "NotIpAddress": { "aws:SourceIp": "10.0.0.0/32" } }))]), true),
-        (json!([with(json!({ "StringEquals": { "aws:SourceVpc": "vpc-1" } }))]), false),
-        (json!([with(json!({ "StringLike": { "aws:SourceVpc": "vpc-*" } }))]), true),
-        (json!([with(json!({ "StringLike": { "aws:SourceVpc": "vpc-1" } }))]), false),
+        (json!([with(json!({ "StringEquals": { "aws:PrincipalAccount": "id-1" } }))]), false),
+        (json!([with(json!({ "StringLike": { "aws:PrincipalAccount": "id-*" } }))]), true),
+        (json!([with(json!({ "StringLike": { "aws:PrincipalAccount": "id-1" } }))]), false),
         (json!([with(json!({ "StringEquals": { "aws:userid": "${aws:userid}" } }))]), true),
-        (json!([with(json!({ "StringEqualsIfExists": { "aws:SourceVpc": "vpc-1" } }))]), true),
-        (json!([with(json!({ "ForAllValues:StringEquals": { "aws:SourceVpc": "vpc-1" } }))]), true),
+        (json!([with(json!({ "StringEqualsIfExists": { "aws:PrincipalAccount": "id-1" } }))]), true),
+        (json!([with(json!({ "ForAllValues:StringEquals": { "aws:PrincipalAccount": "id-1" } }))]), true),
         (json!([with(json!({ "StringEquals": { "s3:ExistingObjectTag/public": "yes" } }))]), true),
         (json!([with(json!({ "StringEquals": { "aws:Referer": "http://x" } }))]), true),
     ] {

@@ -49,6 +49,8 @@ struct Bucket {
     objects: BTreeMap<String, Stored>,
     /// The key and the parts of each.
     uploads: BTreeMap<String, (String, Parts)>,
+    /// The checksums that uploads were begun with.
+    upload_checksums: BTreeMap<String, (ChecksumAlgorithm, ChecksumKind)>,
     settings: BTreeMap<ConfigurationKind, Configuration>,
 }
 
@@ -66,6 +68,7 @@ pub struct Written(WrittenBody, Bytes);
 pub struct Reading {
     content: Bytes,
     range: Range<u64>,
+    lost_from: Option<u64>,
 }
 
 impl BodyWrite for Writing {
@@ -113,6 +116,10 @@ impl BodyRead for Reading {
         if self.range.is_empty() {
             return Ok(None);
         }
+        // An object may say from which byte on the disk has lost it.
+        if self.lost_from.is_some_and(|lost_from| self.range.start >= lost_from) {
+            return Err(body_lost("the body is damaged"));
+        }
         let end = self.range.end.min(self.range.start + PIECE);
         let piece = self.content.slice(self.range.start as usize..end as usize);
         self.range.start = end;
@@ -147,7 +154,9 @@ impl Objects for Memory {
             let bucket = bucket(&buckets, &request)?;
             let stored = object(bucket, &request, conditions)?;
             let range = 0..stored.info.size_bytes;
-            let body = Reading { content: stored.content.clone(), range };
+            let lost_from = stored.info.metadata.iter().find(|(name, _)| name == "lost-from");
+            let lost_from = lost_from.map(|(_, byte)| byte.parse().expect("a number"));
+            let body = Reading { content: stored.content.clone(), range, lost_from };
             Ok(ObjectRead { info: Box::new(stored.info.clone()), content: Content::Inline, body })
         })())
     }
@@ -325,8 +334,12 @@ fn change(bucket: &mut Bucket, request: ObjectRequest<'_>) -> Result<ObjectReply
             bucket.settings.insert(configuration.kind(), configuration);
             ObjectReply::Done
         }
-        Operation::CreateUpload(_) => {
+        Operation::CreateUpload(input) => {
             let id = format!("upload-{}", bucket.uploads.len());
+            if let Some((algorithm, kind)) = input.checksum {
+                let checksum = (algorithm, kind.unwrap_or(ChecksumKind::Composite));
+                bucket.upload_checksums.insert(id.clone(), checksum);
+            }
             bucket.uploads.insert(id.clone(), (key, BTreeMap::new()));
             ObjectReply::Upload { id, checksum: None, expires: None }
         }
@@ -356,7 +369,10 @@ fn upload(bucket: &mut Bucket, operation: ObjectOperation, body: Bytes) -> Resul
                 etag: etag.clone(),
                 ..ListedPart::default()
             });
-            ObjectReply::Parts(PartsPage { parts: listed.collect(), total: parts.len() as u16, ..PartsPage::default() })
+            let checksum = bucket.upload_checksums.get(id).copied();
+            let upload = Some(ListedUpload { checksum, ..ListedUpload::default() });
+            let total = parts.len() as u16;
+            ObjectReply::Parts(PartsPage { parts: listed.collect(), total, upload, ..PartsPage::default() })
         }
         Operation::CompleteUpload { upload, parts: named, .. } => {
             let mut content = Vec::new();
