@@ -6,6 +6,7 @@
 
 mod entity_key;
 mod error;
+mod hex;
 pub mod json;
 pub mod limits;
 mod line_limit;
@@ -17,6 +18,7 @@ mod value;
 
 pub use entity_key::{EntityKey, EntityKeyParts};
 pub use error::{Error, ErrorCode};
+pub use hex::hex;
 pub use line_limit::LineLimit;
 pub use name::{Name, NameError};
 pub use position::{Lsn, ShardId, TransactionId, UnixMillis, fingerprint, shard_keys, shard_of_key};

@@ -260,7 +260,7 @@ fn main() {
     }
     println!("{:28} {:10} bytes", "memory", engine.memory_bytes(program));
     // SHA-1 of "secret" and the salt "ab".
-    let hash = millrace_func::hex_encode(&millrace_func::sha1(b"secretab"));
+    let hash = millrace_base::hex(&millrace_func::sha1(b"secretab"));
     let credential = Value::json(&format!("\"$sha1${hash}ab\""));
     let host = OneEntity { n: None, document: None, credentials: Value::json("\"secret\""), credential, called: None };
     let mut bench = Bench { engine, program, host, filter, rounds };

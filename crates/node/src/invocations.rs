@@ -8,7 +8,7 @@ use millrace_api::{
     DeadLetter, Failure, Intervention, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission,
     Principal, READ_HANDLER, Target, WRITE_HANDLER, WorkflowState, is_built_in,
 };
-use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, hex, limits, shard_of_key};
 use millrace_driver::question::{
     Cancel, EndDeadLetter, Intervene, ListDeadLetters, ListFailingMessages, ListWorkflows, ReadDeadLetter,
     ReadInvocation, Signal,
@@ -16,7 +16,6 @@ use millrace_driver::question::{
 use millrace_format::{
     DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, MessageRecord, ResultState, WorkflowRecord,
 };
-use millrace_func::hex_encode as hex;
 use millrace_shard::{
     DEAD_LETTER_PREFIX, FoundInvocation, InvocationId, Listed, ListedWorkflow, Sequence, WorkflowView, dead_letter_id,
     service_fingerprint,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{Error, Lsn, ShardId, UnixMillis, Value};
+use millrace_base::{Error, Lsn, ShardId, UnixMillis, Value, hex};
 use millrace_format::{DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, ResultState, WorkflowRecord};
 use millrace_func::{ActivationId, HandlerId, HeaderSource, HttpRequest, OperationId, RouteMatch, RouteReply};
 
@@ -171,7 +171,7 @@ pub const DEAD_LETTER_PREFIX: &str = "dl_";
 /// The id of what is at `field` of a shard's dead letters.
 #[must_use]
 pub fn dead_letter_id(shard: ShardId, field: &[u8]) -> String {
-    format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, millrace_func::hex_encode(field))
+    format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, hex(field))
 }
 
 impl fmt::Display for InvocationId {
