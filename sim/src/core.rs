@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis};
 use millrace_format::{Entry, EntryRef, Write};
-use millrace_func::{Catalog, FetchRequest, LogLevel, Offload, WorkerTurn};
+use millrace_func::{Catalog, FetchRequest, LogLevel, Offload, RouteReply, WorkerTurn};
 use millrace_shard::{
-    ActivationIds, Delivery, Entropy, OffloadTicket, Outputs, PeerMessage, Reply, RouteCall, Sequence, Shard, Token,
-    UnplacedRoute, UnplacedStep, World,
+    ActivationIds, Delivery, Entropy, OffloadTicket, Outputs, PeerMessage, Reply, ReplyTo, RouteCall, Sequence, Shard,
+    Token, UnplacedRoute, UnplacedStep, World,
 };
 
 use crate::engine::ScriptEngine;
@@ -32,7 +32,7 @@ pub enum Event {
     /// Send a request to a server outside.
     Fetch(OffloadTicket, FetchRequest),
     /// Run a route on the core of the shard it is for.
-    Route(ShardId, RouteCall),
+    Route(ShardId, ReplyTo<RouteReply>, RouteCall),
     /// Carry a message about a transaction to another shard.
     Peer(ShardId, PeerMessage),
 }
@@ -227,9 +227,9 @@ impl Core {
     }
 
     /// Runs a route from its beginning.
-    pub fn run_route(&mut self, call: RouteCall) {
+    pub fn run_route(&mut self, to: ReplyTo<RouteReply>, call: RouteCall) {
         let shard_count = self.shard_count;
-        let step = self.without_shard(|world| UnplacedRoute::start(call, shard_count, world));
+        let step = self.without_shard(|world| UnplacedRoute::start(to, call, shard_count, world));
         self.route_stepped(step);
     }
 
@@ -246,8 +246,8 @@ impl Core {
                 self.with(shard, |shard, world| shard.adopt(unplaced, world));
             }
             UnplacedStep::Coordinator(unplaced, shard) => {
-                if let Some(call) = self.without_shard(|world| unplaced.cancel(world)) {
-                    self.collected.events.push_back(Event::Route(shard, call));
+                if let Some((to, call)) = self.without_shard(|world| unplaced.cancel(world)) {
+                    self.collected.events.push_back(Event::Route(shard, to, call));
                 }
             }
         }

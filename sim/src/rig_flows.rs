@@ -28,10 +28,14 @@ impl Rig {
 
     /// Sends a signal from outside.
     pub fn signal(&mut self, id: InvocationId, name: &str, payload: &str, idempotency_key: Option<&str>) -> Token {
-        let token = self.info(None).token;
+        let key = match self.checked(idempotency_key) {
+            Ok(key) => key,
+            Err(token) => return token,
+        };
+        let token = self.token();
         let payload = Bytes::from(payload.to_owned());
         self.core.with(id.shard, |shard, world| {
-            shard.signal(ReplyTo::of(token), id.sequence, (name, &payload), idempotency_key, world);
+            shard.signal(ReplyTo::of(token), id.sequence, (name, &payload), key.as_ref(), world);
         });
         self.collect();
         token
@@ -39,19 +43,19 @@ impl Rig {
 
     /// Wants a workflow cancelled.
     pub fn cancel(&mut self, id: InvocationId) -> Token {
-        let token = self.info(None).token;
+        let token = self.token();
         self.intervene(id, Intervention::Cancel, token)
     }
 
     /// Has what failed of a workflow tried again.
     pub fn resume(&mut self, id: InvocationId) -> Token {
-        let token = self.info(None).token;
+        let token = self.token();
         self.intervene(id, Intervention::Resume, token)
     }
 
     /// Ends a workflow at once.
     pub fn kill(&mut self, id: InvocationId) -> Token {
-        let token = self.info(None).token;
+        let token = self.token();
         self.intervene(id, Intervention::Kill, token)
     }
 
@@ -101,7 +105,7 @@ impl Rig {
     pub fn listed(&mut self, shard: u16, page: usize, is_live_only: bool) -> Vec<Listed> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let token = self.info(None).token;
+            let token = self.token();
             self.core.with(ShardId(shard), |shard, world| {
                 shard.list_workflows(ReplyTo::of(token), after, (page, is_live_only), world);
             });
@@ -126,7 +130,7 @@ impl Rig {
     /// # Panics
     /// When the list is not told.
     pub fn listed_failures(&mut self, shard: u16) -> Vec<(InvocationId, Vec<FailureRecord>)> {
-        let (shard, token) = (ShardId(shard), self.info(None).token);
+        let (shard, token) = (ShardId(shard), self.token());
         self.core.with(shard, |shard, world| shard.list_workflows(ReplyTo::of(token), None, (100, false), world));
         self.make_durable();
         let page = self.reply(token).cloned().and_then(Result::ok).and_then(Page::<ListedWorkflow>::from_reply);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_api::{Intervention, StateFields};
-use millrace_base::{EntityKey, UnixMillis};
+use millrace_base::{EntityKey, IdempotencyKey, UnixMillis};
 use millrace_format::DeadLetterRecord;
 use millrace_shard::{
     AskedSchedule, DeadLetter, EntityState, FoundInvocation, Listed, ListedWorkflow, ReplyTo, Sequence, Shard, Token,
@@ -27,13 +27,6 @@ pub struct ReadInvocation {
     pub has_journal: bool,
 }
 
-/// Cancel a workflow.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cancel {
-    /// The workflow's place in its shard.
-    pub sequence: Sequence,
-}
-
 /// Step in on a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intervene {
@@ -53,7 +46,7 @@ pub struct Signal {
     /// JSON text.
     pub payload: Bytes,
     /// Makes the signal come once.
-    pub idempotency_key: Option<Box<str>>,
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// Which workflows are there?
@@ -134,14 +127,6 @@ impl Ask for ReadInvocation {
     }
 }
 
-impl Ask for Cancel {
-    type Reply = ();
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.intervene(to, self.sequence, Intervention::Cancel, world);
-    }
-}
-
 impl Ask for Intervene {
     type Reply = ();
 
@@ -154,7 +139,7 @@ impl Ask for Signal {
     type Reply = ();
 
     fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.signal(to, self.sequence, (&self.name, &self.payload), self.idempotency_key.as_deref(), world);
+        shard.signal(to, self.sequence, (&self.name, &self.payload), self.idempotency_key.as_ref(), world);
     }
 }
 
@@ -250,7 +235,6 @@ macro_rules! questions {
 
 questions!(
     ReadInvocation,
-    Cancel,
     Signal,
     ListWorkflows,
     ListDeadLetters,
@@ -267,6 +251,6 @@ impl Question {
     /// Whether answering it may write.
     #[must_use]
     pub fn may_write(&self) -> bool {
-        matches!(self, Question::Cancel(_) | Question::Intervene(_) | Question::Signal(_) | Question::EndDeadLetter(_))
+        matches!(self, Question::Intervene(_) | Question::Signal(_) | Question::EndDeadLetter(_))
     }
 }

@@ -184,10 +184,7 @@ impl<P: Platform> Core<P> {
     }
 
     /// Runs a request, or lets it wait for its turn.
-    fn admit(&mut self, mut job: Job, token: Token, arrival: Arrival) {
-        if let Some(info) = job.info() {
-            info.token = token;
-        }
+    fn admit(&mut self, job: Job, token: Token, arrival: Arrival) {
         if self.queue.has_turn(arrival) {
             return self.run(job, token);
         }
@@ -261,15 +258,15 @@ impl<P: Platform> Core<P> {
         }
         match job {
             Job::Invoke(shard, invoke) => {
-                self.with_shard(shard, |shard, world| shard.invoke(invoke, world));
+                self.with_shard(shard, |shard, world| shard.invoke(ReplyTo::of(token), invoke, world));
             }
             Job::Send { shard, invoke, delay_ms } => {
-                self.with_shard(shard, |shard, world| shard.send(invoke, delay_ms, world));
+                self.with_shard(shard, |shard, world| shard.send(ReplyTo::of(token), invoke, delay_ms, world));
             }
             Job::Ask { shard, question } => {
                 self.with_shard(shard, |shard, world| question.ask(shard, token, world));
             }
-            Job::Route(call) => self.run_route(call),
+            Job::Route(call) => self.run_route(ReplyTo::of(token), call),
         }
         self.handle_events();
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::{Begun, Principal};
-use millrace_base::{Error, shard_of_key};
+use millrace_base::{Error, IdempotencyKey, shard_of_key};
 use millrace_driver::{Call, FastRead};
 use millrace_func::{Answer, Catalog, HandlerId};
 use millrace_shard::Invoke;
@@ -46,7 +46,7 @@ pub(crate) struct Operation<'a> {
     pub input: Bytes,
     /// Whether the role to read suffices.
     pub is_read: bool,
-    pub idempotency_key: Option<&'a str>,
+    pub idempotency_key: Option<IdempotencyKey<&'a str>>,
 }
 
 /// Where an operation runs.
@@ -112,7 +112,7 @@ impl CoreHandle {
             began_ns,
             shown: prints_calls(&core).then(|| shown(A::NAME, operation)),
         };
-        let info = info(&mut core, operation.idempotency_key);
+        let info = info(&mut core, operation.idempotency_key.map(IdempotencyKey::kept));
         let invoke = Invoke { info, handler, key: key.into(), input: operation.input.clone() };
         let started = core.request(Call { shard, invoke }, arrival);
         Ok(self.watched(&core, started, watch, |output| A::reply(Answer::Value(output))))

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use millrace_api::{Intervention, StateFields};
-use millrace_base::{EntityKey, Error, Lsn, Name, ShardId, UnixMillis};
+use millrace_base::{EntityKey, Error, IdempotencyKey, Lsn, Name, ShardId, UnixMillis};
 use millrace_format::DeadLetterRecord;
 use millrace_func::{Answer, HandlerId, Program};
 use millrace_store::{Store, StoreError};
@@ -19,7 +19,7 @@ use crate::execution::{Execution, ExecutionContext, UnplacedRoute};
 use crate::failures::WORKFLOW_ENDS;
 use crate::options::ShardOptions;
 use crate::peer::PeerMessage;
-use crate::request::{Delivery, Invoke, ListedWorkflow, OffloadTicket, Sequence, Token};
+use crate::request::{Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Sequence, Token};
 use crate::schedules::AskedSchedule;
 use crate::typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo};
 use crate::workflows::{WorkflowContext, Workflows};
@@ -186,10 +186,10 @@ impl Shard {
     }
 
     /// Runs a handler as one transaction. The reply comes through `Outputs::reply`, perhaps later.
-    pub fn invoke(&mut self, invoke: Invoke, world: &mut World<'_>) {
-        if !self.refuses(invoke.info.token, world) {
+    pub fn invoke(&mut self, to: ReplyTo<Bytes>, invoke: Invoke, world: &mut World<'_>) {
+        if !self.refuses(to.token(), world) {
             let (execution, mut context) = self.for_execution(world);
-            execution.begin_call(invoke, &mut context);
+            execution.begin_call(to, invoke, &mut context);
             self.settle(world);
         }
     }
@@ -216,10 +216,10 @@ impl Shard {
     }
 
     /// Enqueues a call to run after `delay_ms`; the reply is its invocation id.
-    pub fn send(&mut self, invoke: Invoke, delay_ms: u64, world: &mut World<'_>) {
-        if !self.refuses(invoke.info.token, world) {
+    pub fn send(&mut self, to: ReplyTo<InvocationId>, invoke: Invoke, delay_ms: u64, world: &mut World<'_>) {
+        if !self.refuses(to.token(), world) {
             let (execution, mut context) = self.for_execution(world);
-            execution.accept_send(&invoke, delay_ms, &mut context);
+            execution.accept_send(to, &invoke, delay_ms, &mut context);
             self.settle(world);
         }
     }
@@ -230,7 +230,7 @@ impl Shard {
         to: ReplyTo<()>,
         id: Sequence,
         signal: (&str, &Bytes),
-        idempotency_key: Option<&str>,
+        idempotency_key: Option<&IdempotencyKey>,
         world: &mut World<'_>,
     ) {
         if !self.refuses(to.token(), world) {

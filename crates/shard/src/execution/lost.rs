@@ -38,7 +38,7 @@ fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> 
     let elapsed_ms = world.now.0.saturating_sub(origin.time().0);
     let due = world.now.plus(elapsed_ms.clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS));
     // A client that waits hears soon that no worker is there.
-    let is_awaited = matches!(origin, Origin::Call(_) | Origin::Route(_));
+    let is_awaited = matches!(origin, Origin::Call(..) | Origin::Route(..));
     let is_away = is_awaited && error.code == ErrorCode::WorkerUnavailable;
     let ends = if is_away { origin.time().plus(limits::WORKER_AWAY_MS) } else { ends(transaction) };
     (due < ends).then_some(due)

@@ -189,8 +189,8 @@ impl Execution {
     /// Whether anything of `program` is still parked here and will need it.
     pub(crate) fn needs(&self, program: Program) -> bool {
         let of = |origin: &Origin| match origin {
-            Origin::Call(invoke) => invoke.handler.program == program,
-            Origin::Route(call) => call.route.id.program == program,
+            Origin::Call(_, invoke) => invoke.handler.program == program,
+            Origin::Route(_, call) => call.route.id.program == program,
             Origin::Participation { begin, .. } => begin.program == program,
             Origin::WorkflowCall { call, .. } => call.handler.program == program,
             Origin::Message { .. } | Origin::Read { .. } => false,

@@ -11,6 +11,7 @@ use millrace_func::{
 
 use crate::request::RequestInfo;
 use crate::testing::{CallEngine, RUN, START, TestWorld, keys, options, store};
+use crate::typed_reply::ReplyTo;
 use crate::{Invoke, Shard, Token, World};
 
 /// One slot, that is taken or not.
@@ -86,10 +87,10 @@ impl Rig {
     /// Sends a message for `key`, whose handler calls that of `callee`.
     fn send(&mut self, key: &str, callee: &str) {
         self.nonce += 1;
-        let info =
-            RequestInfo { token: Token(self.nonce), time: self.now, nonce: self.nonce << 32, idempotency_key: None };
+        let to = ReplyTo::of(Token(self.nonce));
+        let info = RequestInfo { time: self.now, nonce: self.nonce << 32, idempotency_key: None };
         let (key, input) = (key.as_bytes().into(), Bytes::from(callee.to_owned()));
-        self.give(|shard, world| shard.send(Invoke { info, handler: RUN, key, input }, 0, world));
+        self.give(|shard, world| shard.send(to, Invoke { info, handler: RUN, key, input }, 0, world));
     }
 
     fn later(&mut self, wait_ms: u64) {

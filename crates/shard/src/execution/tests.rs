@@ -11,6 +11,7 @@ use millrace_func::{
 use crate::peer::{Begin, PeerBody, PeerCall, ToParticipation};
 use crate::request::RequestInfo;
 use crate::testing::{RUN, START, TestWorld, keys, options, store};
+use crate::typed_reply::ReplyTo;
 use crate::{Invoke, PeerMessage, Reply, Shard, Token};
 
 /// The query of [`Commands`].
@@ -139,9 +140,9 @@ impl Rig {
     fn begin(&mut self, handler: HandlerId, key: &str, input: &str) -> Token {
         self.calls += 1;
         let token = Token(self.calls);
-        let info = RequestInfo { token, time: START, nonce: self.calls << 32, idempotency_key: None };
+        let info = RequestInfo { time: START, nonce: self.calls << 32, idempotency_key: None };
         let (key, input) = (key.as_bytes().into(), Bytes::from(input.to_owned()));
-        self.shard.invoke(Invoke { info, handler, key, input }, &mut self.world.world());
+        self.shard.invoke(ReplyTo::of(token), Invoke { info, handler, key, input }, &mut self.world.world());
         token
     }
 

@@ -30,9 +30,9 @@ impl Rig {
     /// Calls an entity of this shard that calls one of the other.
     fn call_away(&mut self, token: Token, nonce: u64) -> TransactionId {
         let keys = keys(2);
-        let info = RequestInfo { token, time: START, nonce, idempotency_key: None };
+        let info = RequestInfo { time: START, nonce, idempotency_key: None };
         let (key, input) = (keys[&ShardId(0)].as_bytes().into(), Bytes::from(keys[&OTHER].clone()));
-        self.shard.invoke(Invoke { info, handler: RUN, key, input }, &mut self.world.world());
+        self.shard.invoke(ReplyTo::of(token), Invoke { info, handler: RUN, key, input }, &mut self.world.world());
         self.world.outputs.peers.last().expect("the other shard is called").1.transaction
     }
 
