@@ -12,7 +12,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects bench-python s3-rivals fuzz \
-	types audit python python-environment wheels clean-data
+	types helm-check audit python python-environment wheels clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -88,6 +88,10 @@ python-environment: ## make target/python, in which the Python SDK and its examp
 
 wheels: build ## build the wheels of the Python SDK and of the server, and try them
 	@scripts/python.sh wheels
+
+helm-check: ## render the Helm chart again and compare with deploy/helm/rendered; builds helm if there is none, in minutes
+	@scripts/install-missing.sh helm
+	@PATH="$(abspath $(TARGET))/tools:$$PATH" deploy/helm/check.sh $(HELM_CHECK)
 
 audit: ## check dependencies: licences, bans, sources, and advisories where their database is reached
 	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny

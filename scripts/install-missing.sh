@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-missing.sh build|test|fuzz: makes sure that the programs a task needs are there.
+# install-missing.sh build|test|fuzz|helm: makes sure that the programs a task needs are there.
 #
 # Looks first and installs only what is absent, so it needs neither network nor rights on a
 # machine that has everything. Packages come from apt, as root or through sudo; npm and cargo
@@ -9,6 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=${CARGO_TARGET_DIR:-target}/tools
 typescript=7.0.2
+helm=v3.18.6
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
@@ -79,6 +80,15 @@ need_cargo_fuzz() {
     have c++ || apt_install "a C++ compiler" g++
 }
 
+# Built from its source, which takes some minutes: only `make helm-check` needs it.
+need_helm() {
+    have go || fail "go is missing, which also reads the manifests as types of Kubernetes: https://go.dev/dl"
+    { have helm || [ -x "$tools/helm" ]; } && return
+    echo "installing helm $helm"
+    mkdir -p "$tools"
+    GOBIN=$(realpath "$tools") go install "helm.sh/helm/v3/cmd/helm@$helm" || fail "could not build helm $helm"
+}
+
 case ${1:-} in
 build)
     need_rust
@@ -104,5 +114,6 @@ fuzz)
     need_c_compiler
     need_cargo_fuzz
     ;;
-*) fail "usage: $0 build|test|fuzz" ;;
+helm) need_helm ;;
+*) fail "usage: $0 build|test|fuzz|helm" ;;
 esac
