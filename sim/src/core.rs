@@ -4,6 +4,7 @@
 //! of a shard becomes an [`Event`] or a [`LoggedEntry`], and whoever drives the core decides when
 //! and in which order they come true.
 
+use millrace_shard::Input;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
@@ -200,6 +201,11 @@ impl Core {
         input(self.shards.get_mut(&shard).expect("the shard is on this core"), &mut world)
     }
 
+    /// Gives a shard an input.
+    pub fn give(&mut self, shard: ShardId, input: Input) {
+        self.with(shard, |shard, world| shard.handle(input, world));
+    }
+
     /// A shard's memory is lost.
     ///
     /// # Panics
@@ -243,7 +249,7 @@ impl Core {
                 if unplaced.awaits_offload() {
                     self.adopted.insert(unplaced.nonce(), shard);
                 }
-                self.with(shard, |shard, world| shard.adopt(unplaced, world));
+                self.give(shard, Input::Adopt(unplaced));
             }
             UnplacedStep::Coordinator(unplaced, shard) => {
                 if let Some((to, call)) = self.without_shard(|world| unplaced.cancel(world)) {
@@ -257,14 +263,14 @@ impl Core {
     pub fn offloaded(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>) {
         let adopted = self.adopted.get(&ticket.nonce).copied();
         if let Some(shard) = ticket.shard {
-            self.with(shard, |shard, world| shard.complete(ticket, result, world));
+            self.give(shard, Input::Complete(ticket, result));
         } else if self.unplaced.get(&ticket.nonce).is_some_and(|unplaced| unplaced.awaits(&ticket)) {
             let unplaced = self.unplaced.remove(&ticket.nonce).expect("just looked at");
             let step =
                 self.without_shard(|world| unplaced.complete(ticket.activation, ticket.operation, result, world));
             self.route_stepped(step);
         } else if let Some(shard) = adopted {
-            self.with(shard, |shard, world| shard.complete(ticket, result, world));
+            self.give(shard, Input::Complete(ticket, result));
         }
     }
 }

@@ -3,6 +3,8 @@
 //! The log is a list in memory; [`Rig::make_durable`] says how much of it is durable, and
 //! [`Rig::crash`] starts again from that part (`rig_logs.rs`).
 
+use millrace_shard::Input;
+use millrace_shard::question::{Question, ReadInvocation, ReadState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -247,6 +249,14 @@ impl Rig {
         Token(self.next_token)
     }
 
+    /// Asks a shard.
+    pub fn ask(&mut self, shard: ShardId, question: impl Into<Question>) -> Token {
+        let token = self.token();
+        self.core.give(shard, Input::Ask(token, question.into()));
+        self.collect();
+        token
+    }
+
     /// An idempotency key as a front takes it.
     ///
     /// # Errors
@@ -306,7 +316,7 @@ impl Rig {
             self.replies.insert(token, result.map(Reply::Value));
             return token;
         }
-        self.core.with(shard, |shard, world| shard.invoke(ReplyTo::of(token), invoke, world));
+        self.core.give(shard, Input::Invoke(ReplyTo::of(token), invoke));
         self.collect();
         token
     }
@@ -393,29 +403,23 @@ impl Rig {
         };
         let token = self.token();
         let shard = self.shard_of(target.1);
-        self.core.with(shard, |shard, world| shard.send(ReplyTo::of(token), invoke, delay_ms, world));
+        self.core.give(shard, Input::Send(ReplyTo::of(token), invoke, delay_ms));
         self.collect();
         token
     }
 
     /// Asks what became of an invocation.
     pub fn invocation(&mut self, id: InvocationId) -> Token {
-        let token = self.token();
-        self.core.with(id.shard, |shard, world| shard.read_invocation(ReplyTo::of(token), id.sequence, true, world));
-        self.collect();
-        token
+        self.ask(id.shard, ReadInvocation { sequence: id.sequence, has_journal: true })
     }
 
     /// Reads committed state.
     pub fn state(&mut self, service: &str, key: &str, field: Option<&str>) -> Token {
-        let token = self.token();
         let name = |text: &str| Name::new(text).expect("a name");
         let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
         let shard = self.shard_of(key);
         let fields = field.map_or(StateFields::All, |field| StateFields::One(field.as_bytes().into()));
-        self.core.with(shard, |shard, world| shard.read_state(ReplyTo::of(token), &entity, fields, world));
-        self.collect();
-        token
+        self.ask(shard, ReadState { entity, fields })
     }
 
     /// Starts messages that are due until none is, as a driver does.
@@ -432,7 +436,7 @@ impl Rig {
                 return;
             }
             for shard in due {
-                self.core.with(shard, |shard, world| shard.run_due(world));
+                self.core.give(shard, Input::RunDue);
             }
             self.collect();
         }
@@ -445,7 +449,7 @@ impl Rig {
         let found: Vec<ShardId> =
             self.core.shards.iter().filter(|(_, shard)| yields(shard)).map(|(id, _)| *id).collect();
         for shard in &found {
-            self.core.with(*shard, |shard, world| shard.run_due(world));
+            self.core.give(*shard, Input::RunDue);
         }
         self.collect();
         !found.is_empty()
@@ -456,7 +460,7 @@ impl Rig {
         self.core.now = self.core.now.plus(milliseconds);
         let shards: Vec<ShardId> = self.core.shards.keys().copied().collect();
         for shard in shards {
-            self.core.with(shard, |shard, world| shard.tick(world));
+            self.core.give(shard, Input::Tick);
         }
         self.collect();
         self.run_due();
@@ -479,13 +483,13 @@ impl Rig {
 
     /// Hands one delivery over.
     pub fn deliver(&mut self, to: ShardId, delivery: Delivery) {
-        self.core.with(to, |shard, world| shard.deliver(delivery, world));
+        self.core.give(to, Input::Deliver(delivery));
         self.collect();
     }
 
     /// Hands one acknowledgement over.
     pub fn acknowledge(&mut self, (to, from, sequence): (ShardId, ShardId, Sequence)) {
-        self.core.with(to, |shard, world| shard.acknowledged(from, sequence, world));
+        self.core.give(to, Input::Acknowledged { from, sequence });
         self.collect();
     }
 
@@ -503,7 +507,7 @@ impl Rig {
         if !self.core.shards.contains_key(&to) {
             return; // Lost with its receiver.
         }
-        self.core.with(to, |shard, world| shard.peer(message, world));
+        self.core.give(to, Input::Peer(message));
         self.collect();
     }
 
@@ -618,7 +622,12 @@ impl Rig {
         assert_eq!(self.core.engine.waiting_activations(), 0, "frames were forgotten in the engine");
         assert_eq!(self.core.unplaced_routes(), 0);
         for shard in self.core.shards.values() {
-            let left = (shard.waiting(), shard.locked_entities(), shard.held_replies(), shard.unfinished());
+            let left = (
+                shard.figures().waiting,
+                shard.figures().locked_entities,
+                shard.figures().held_replies,
+                shard.figures().unfinished,
+            );
             assert_eq!(left, (0, 0, 0, 0), "(waiting, locked, held, unfinished)");
         }
     }

@@ -3,9 +3,8 @@
 use millrace_base::{Error, ShardId};
 use millrace_func::Program;
 use millrace_replica::{Epoch, NodeId};
+use millrace_shard::question::Question;
 use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RouteCall, Sequence, Token};
-
-use crate::question::Question;
 
 /// A request for one shard, or for a route that has none yet.
 #[derive(Clone)]

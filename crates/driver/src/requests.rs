@@ -9,7 +9,7 @@
 
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_func::{Answer, HandlerId, HandlerKind};
-use millrace_shard::{PeerMessage, Reply, ReplyTo, Token};
+use millrace_shard::{Input, PeerMessage, Reply, ReplyTo, Token};
 
 use crate::core::{Core, broke};
 use crate::message::{CoreAddress, CoreMessage, Job};
@@ -257,15 +257,11 @@ impl<P: Platform> Core<P> {
             return;
         }
         match job {
-            Job::Invoke(shard, invoke) => {
-                self.with_shard(shard, |shard, world| shard.invoke(ReplyTo::of(token), invoke, world));
-            }
+            Job::Invoke(shard, invoke) => self.give(shard, Input::Invoke(ReplyTo::of(token), invoke)),
             Job::Send { shard, invoke, delay_ms } => {
-                self.with_shard(shard, |shard, world| shard.send(ReplyTo::of(token), invoke, delay_ms, world));
+                self.give(shard, Input::Send(ReplyTo::of(token), invoke, delay_ms));
             }
-            Job::Ask { shard, question } => {
-                self.with_shard(shard, |shard, world| question.ask(shard, token, world));
-            }
+            Job::Ask { shard, question } => self.give(shard, Input::Ask(token, question)),
             Job::Route(call) => self.run_route(ReplyTo::of(token), call),
         }
         self.handle_events();
@@ -326,7 +322,7 @@ impl<P: Platform> Core<P> {
         }
         let owner = self.options.placement.core_of(to);
         if owner == self.options.index {
-            return self.with_shard(to, |shard, world| shard.peer(message, world));
+            return self.give(to, Input::Peer(message));
         }
         self.platform.send(owner, CoreMessage::Peer { to, message });
     }
@@ -336,7 +332,7 @@ impl<P: Platform> Core<P> {
         if self.is_replicated() {
             return self.accept_peer_of_cluster(to, message);
         }
-        self.with_shard(to, |shard, world| shard.peer(message, world));
+        self.give(to, Input::Peer(message));
     }
 
     /// Answers a request that no shard will answer.

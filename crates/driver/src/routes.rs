@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_func::{FetchRequest, Offload, RouteReply, WorkerTurn};
-use millrace_shard::{OffloadTicket, ReplyTo, RouteCall, UnplacedRoute, UnplacedStep};
+use millrace_shard::{Input, OffloadTicket, ReplyTo, RouteCall, UnplacedRoute, UnplacedStep};
 
 use crate::core::Core;
 use crate::message::Job;
@@ -46,7 +46,7 @@ impl<P: Platform> Core<P> {
                     if unplaced.awaits_offload() {
                         self.adopted.insert(unplaced.nonce(), shard);
                     }
-                    self.with_shard(shard, |shard, world| shard.adopt(unplaced, world));
+                    self.give(shard, Input::Adopt(unplaced));
                     return;
                 }
                 let call = self.with_world(None, |_, world| unplaced.cancel(world));
@@ -120,7 +120,7 @@ impl<P: Platform> Core<P> {
         if is_waiting && let Some(unplaced) = self.unplaced.remove(&ticket.nonce) {
             self.resume_unplaced(unplaced, ticket, result);
         } else if let Some(shard) = ticket.shard.or(self.adopted.get(&ticket.nonce).copied()) {
-            self.with_shard(shard, |shard, world| shard.complete(ticket, result, world));
+            self.give(shard, Input::Complete(ticket, result));
         }
         // What has been asked for in this very turn is among the events yet.
         if self.open_offloads == 0 && self.events.is_empty() {

@@ -3,12 +3,12 @@
 use millrace_api::{Intervention, StateFields};
 use millrace_format::DecodeError;
 use millrace_shard::AskedSchedule;
-
-use super::wire::{Item, Reader, Wire, wire_enum, wire_struct};
-use crate::question::{
+use millrace_shard::question::{
     EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
     Question, ReadDeadLetter, ReadInvocation, ReadState, Signal,
 };
+
+use super::wire::{Item, Reader, Wire, wire_enum, wire_struct};
 
 wire_enum!(Question {
     1 => ReadInvocation(question),

@@ -67,7 +67,7 @@ impl<'w> ExecutionContext<'_, 'w> {
     }
 
     /// The workflows, and what they are handed.
-    fn workflows(&mut self) -> (&mut Workflows, WorkflowContext<'_, 'w>) {
+    pub(crate) fn workflows(&mut self) -> (&mut Workflows, WorkflowContext<'_, 'w>) {
         (self.workflows, WorkflowContext { rows: self.rows, books: self.books, world: self.world })
     }
 

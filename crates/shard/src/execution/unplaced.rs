@@ -31,7 +31,7 @@ pub enum UnplacedStep {
     Done(Token, Result<Reply, Error>),
     /// It awaits offloaded work.
     Waiting(UnplacedRoute),
-    /// It goes on in this shard: `Shard::adopt` there, or, on another core, begin again.
+    /// It goes on in this shard: `Input::Adopt` there, or, on another core, begin again.
     Coordinator(UnplacedRoute, ShardId),
 }
 

@@ -1,21 +1,23 @@
-//! What one shard is asked beside calls, sends and routes. Each question is a type, and so is its reply.
+//! What a shard is asked beside calls, sends and routes. Each question is a type, and so is its reply.
 
 use bytes::Bytes;
 use millrace_api::{Intervention, StateFields};
 use millrace_base::{EntityKey, IdempotencyKey, UnixMillis};
 use millrace_format::DeadLetterRecord;
-use millrace_shard::{
-    AskedSchedule, DeadLetter, EntityState, FoundInvocation, Listed, ListedWorkflow, ReplyTo, Sequence, Shard, Token,
-    TypedReply, World,
-};
+
+use crate::request::{ListedWorkflow, Sequence, Token};
+use crate::schedules::AskedSchedule;
+use crate::typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo, TypedReply};
 
 /// A question that one shard answers.
 pub trait Ask: Into<Question> {
     /// What it is answered with.
     type Reply: TypedReply;
 
-    /// Asks a shard.
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>);
+    /// Whoever waits under a token, as one who waits for this reply.
+    fn asker(&self, token: Token) -> ReplyTo<Self::Reply> {
+        ReplyTo::of(token)
+    }
 }
 
 /// What became of an invocation?
@@ -119,96 +121,8 @@ pub struct ListSchedules {
     pub asked: Vec<AskedSchedule>,
 }
 
-impl Ask for ReadInvocation {
-    type Reply = FoundInvocation;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.read_invocation(to, self.sequence, self.has_journal, world);
-    }
-}
-
-impl Ask for Intervene {
-    type Reply = ();
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.intervene(to, self.sequence, self.intervention, world);
-    }
-}
-
-impl Ask for Signal {
-    type Reply = ();
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.signal(to, self.sequence, (&self.name, &self.payload), self.idempotency_key.as_ref(), world);
-    }
-}
-
-impl Ask for ListWorkflows {
-    type Reply = Listed<ListedWorkflow>;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.list_workflows(to, self.after, (self.limit, self.is_live_only), world);
-    }
-}
-
-impl Ask for ListDeadLetters {
-    type Reply = Listed<DeadLetter>;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.list_dead_letters(to, self.after.as_deref(), self.limit, world);
-    }
-}
-
-impl Ask for ListFailingMessages {
-    type Reply = Listed<DeadLetter>;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.list_failing_messages(to, self.after.as_deref(), self.limit, world);
-    }
-}
-
-impl Ask for ReadDeadLetter {
-    type Reply = Box<DeadLetterRecord>;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.read_dead_letter(to, &self.field, world);
-    }
-}
-
-impl Ask for EndDeadLetter {
-    type Reply = ();
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.end_dead_letter(to, &self.field, self.is_retried, world);
-    }
-}
-
-impl Ask for ReadState {
-    type Reply = EntityState;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.read_state(to, &self.entity, self.fields, world);
-    }
-}
-
-impl Ask for HasEntities {
-    type Reply = bool;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.has_entities(to, &self.app, &self.service, world);
-    }
-}
-
-impl Ask for ListSchedules {
-    type Reply = Vec<Option<UnixMillis>>;
-
-    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
-        shard.list_schedules(to, &self.asked, world);
-    }
-}
-
 macro_rules! questions {
-    ($($question:ident),* $(,)?) => {
+    ($($question:ident => $reply:ty),* $(,)?) => {
         /// Any of the questions, as it waits and travels.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[expect(missing_docs, reason = "each is named for the question that it holds")]
@@ -216,35 +130,30 @@ macro_rules! questions {
             $($question($question),)*
         }
 
-        impl Question {
-            /// Asks a shard under a token.
-            pub(crate) fn ask(self, shard: &mut Shard, token: Token, world: &mut World<'_>) {
-                match self {
-                    $(Question::$question(question) => question.ask(shard, ReplyTo::of(token), world),)*
-                }
-            }
-        }
-
         $(impl From<$question> for Question {
             fn from(question: $question) -> Self {
                 Question::$question(question)
             }
+        }
+
+        impl Ask for $question {
+            type Reply = $reply;
         })*
     };
 }
 
 questions!(
-    ReadInvocation,
-    Signal,
-    ListWorkflows,
-    ListDeadLetters,
-    ReadDeadLetter,
-    EndDeadLetter,
-    ReadState,
-    HasEntities,
-    ListSchedules,
-    Intervene,
-    ListFailingMessages,
+    ReadInvocation => FoundInvocation,
+    Signal => (),
+    ListWorkflows => Listed<ListedWorkflow>,
+    ListDeadLetters => Listed<DeadLetter>,
+    ReadDeadLetter => Box<DeadLetterRecord>,
+    EndDeadLetter => (),
+    ReadState => EntityState,
+    HasEntities => bool,
+    ListSchedules => Vec<Option<UnixMillis>>,
+    Intervene => (),
+    ListFailingMessages => Listed<DeadLetter>,
 );
 
 impl Question {
