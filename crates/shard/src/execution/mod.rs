@@ -22,6 +22,7 @@ mod opened;
 mod origin;
 mod participate;
 mod reads;
+mod role;
 mod run;
 mod slots;
 mod start;
@@ -41,13 +42,14 @@ use crate::bookkeeping::Bookkeeping;
 use crate::context::{Context, Rows};
 use crate::coordination::{Coordination, Coordinator};
 use crate::locks::Locks;
-use crate::participation::{Participation, Participations};
+use crate::participation::Participations;
 use crate::peer::{PeerBody, PeerMessage};
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
 use gate::Gate;
 use lost::LostTransactions;
 use origin::Origin;
+use role::Role;
 use slots::WithoutSlot;
 use transaction::Transaction;
 pub use unplaced::{UnplacedRoute, UnplacedStep};
@@ -74,16 +76,6 @@ impl<'w> ExecutionContext<'_, 'w> {
     fn append(&mut self, writes: Vec<Write>) -> Lsn {
         self.context().append(writes)
     }
-}
-
-/// What part of a transaction runs here.
-pub(crate) enum Role {
-    /// All of it, so far.
-    Alone,
-    /// The part that decides.
-    Coordinator(Box<Coordination>),
-    /// What another shard called.
-    Participant(Box<Participation>),
 }
 
 /// A transaction in the middle: it awaits something outside, or an entity.
@@ -339,8 +331,7 @@ impl Execution {
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let Suspended { role, transaction, .. } = suspended;
             transaction.drop_activations(context.world);
-            let coordination = if let Role::Coordinator(coordination) = role { Some(coordination) } else { None };
-            self.stop_one(transaction.origin, coordination, error, context);
+            self.stop_one(transaction.origin, role.into_coordination(), error, context);
         }
     }
 

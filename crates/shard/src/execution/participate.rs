@@ -27,6 +27,17 @@ fn begin_participation(
     (Participation::new(id, drawn, context.rows.shard(), heard), transaction)
 }
 
+/// Tells the coordinator what the participation has used of CPU time, before it may go on for that.
+pub(super) fn report_spent(
+    participation: &mut Participation,
+    transaction: &mut Transaction,
+    context: &mut ExecutionContext<'_, '_>,
+) {
+    if let Some(cpu_ns) = transaction.cpu.report() {
+        participation.spent(cpu_ns, &mut context.context());
+    }
+}
+
 /// A call is to run, unless it is one that has taken effect before.
 fn take_call(
     participation: &mut Participation,
@@ -95,15 +106,11 @@ impl Execution {
     /// # Panics
     /// When it is not there, or this shard does not participate: its coordinator would wait for ever.
     fn take_participating(&mut self, nonce: u64) -> (Box<Participation>, Box<Transaction>) {
-        let participates = |one: &Suspended| matches!(one.role, Role::Participant(_));
-        assert!(
-            self.suspended.get(&nonce).is_some_and(participates),
-            "a live participation is parked, or suspended with its transaction"
-        );
-        match self.suspended.remove(&nonce) {
-            Some(Suspended { role: Role::Participant(participation), transaction, .. }) => (participation, transaction),
-            _ => unreachable!("it has just been seen"),
-        }
+        let participates = |one: &mut Suspended| one.role.participation().is_some();
+        let is_there = self.suspended.get_mut(&nonce).is_some_and(participates);
+        assert!(is_there, "a live participation is parked, or suspended with its transaction");
+        let Suspended { role, transaction, .. } = self.suspended.remove(&nonce).expect("it has just been seen");
+        (role.into_participation().expect("it has just been seen"), transaction)
     }
 
     /// Holds an entity for a transaction that is to start when it has it.

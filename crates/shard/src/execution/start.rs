@@ -222,7 +222,7 @@ impl Execution {
         let mut transaction = Transaction::new(origin, program, context.world.limits(program));
         transaction.takes_locks = true;
         transaction.held = held;
-        transaction.is_spread = !matches!(role, Role::Alone);
+        transaction.is_spread = !role.is_alone();
         let pending = PendingCall { parent: Parent::Nobody, owner: None, depth: 0, call };
         self.call_away(&mut role, &mut transaction, to, pending, context);
         self.drive(role, transaction, context);
@@ -358,15 +358,13 @@ impl Execution {
             Ok(call) => call,
             Err(error) => {
                 self.give_up_held(origin.nonce(), &held);
-                if let Role::Coordinator(coordination) = role {
-                    self.coordinator.abandon(&coordination, &mut context.context());
-                }
+                self.abandon(role, context);
                 return self.fail_origin(origin, error, context);
             }
         };
         let program = call.handler.program;
         let mut transaction = Transaction::new(origin, program, context.world.limits(program));
-        transaction.is_spread = !matches!(role, Role::Alone);
+        transaction.is_spread = !role.is_alone();
         transaction.takes_locks = !held.is_empty() || transaction.is_spread;
         transaction.held = held;
         let touched = transaction.touch(entity, kind == HandlerKind::Transaction);
@@ -392,7 +390,7 @@ impl Execution {
         let limits = context.world.limits(program);
         let mut transaction = Transaction::new(Origin::Route(to, call.clone()), program, limits);
         transaction.takes_locks = true;
-        transaction.is_spread = !matches!(role, Role::Alone);
+        transaction.is_spread = !role.is_alone();
         transaction.held = held;
         let activation = transaction.add_root(None, HandlerKind::Transaction, context.world);
         let start = Start::Route { id: call.route.id, request: call.request() };
