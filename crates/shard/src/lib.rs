@@ -71,12 +71,12 @@ pub use input::Input;
 pub use journals::workflow_versions;
 pub use options::ShardOptions;
 pub use peer::{Begin, CallNumber, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation};
+pub use question::AskedSchedule;
 pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,
     Sequence, Token, WorkflowView, dead_letter_id,
 };
 pub use results::{ResultNames, empty_store, open_store, service_fingerprint};
-pub use schedules::AskedSchedule;
 pub use shard::Shard;
 pub use typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo, TypedReply};
 pub use world::{ActivationIds, Entropy, Outputs, World};

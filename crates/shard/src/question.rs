@@ -6,7 +6,6 @@ use millrace_base::{EntityKey, IdempotencyKey, UnixMillis};
 use millrace_format::DeadLetterRecord;
 
 use crate::request::{ListedWorkflow, Sequence, Token};
-use crate::schedules::AskedSchedule;
 use crate::typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo, TypedReply};
 
 /// A question that one shard answers.
@@ -112,6 +111,19 @@ pub struct HasEntities {
     pub app: Box<str>,
     /// The service.
     pub service: Box<str>,
+}
+
+/// A schedule that is declared, as its shard is asked about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedSchedule {
+    /// The app.
+    pub app: String,
+    /// The service.
+    pub service: String,
+    /// The schedule's name.
+    pub name: String,
+    /// What is declared now: a row that was computed from another text is out of date.
+    pub cron: String,
 }
 
 /// When are these schedules due?

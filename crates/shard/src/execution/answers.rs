@@ -84,8 +84,7 @@ pub(super) fn result_key(origin: &Origin, context: &ExecutionContext<'_, '_>) ->
         }
         Origin::Route(_, call) => {
             let (app, service) = route_names(call, context.world)?;
-            let field = names.name(&[call.scope.as_deref()?], key);
-            Some(ResultKey { field, fingerprint: route_fingerprint(app, service, call) })
+            Some(names.of_route(call.scope.as_deref()?, key, route_fingerprint(app, service, call)))
         }
         Origin::Message { .. } | Origin::WorkflowCall { .. } | Origin::Participation { .. } | Origin::Read { .. } => {
             None

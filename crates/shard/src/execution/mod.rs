@@ -224,7 +224,7 @@ impl Execution {
         self.coordinator.look_after_decisions(&mut context.context());
         self.participations.delete_leftover_rows(&mut context.context());
         self.participations.inquire(&mut context.context());
-        self.participations.alone.look_after(&mut context.context());
+        self.participations.alone().look_after(&mut context.context());
         self.forget_kept(context);
     }
 
@@ -295,7 +295,7 @@ impl Execution {
             PeerBody::Forget(field) => self.participations.forget_kept(field),
             PeerBody::Recall => self.participant_told_recall(id, context),
             PeerBody::CommittedAlone => self.coordinator_heard_alone(from, id, context),
-            PeerBody::Heard => self.participations.alone.heard(id),
+            PeerBody::Heard => self.participations.alone().heard(id),
         }
     }
 

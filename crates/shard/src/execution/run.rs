@@ -219,7 +219,7 @@ impl Execution {
             if first == entity {
                 let is_exclusive = context.world.catalog.kind(pending.call.handler) == HandlerKind::Transaction;
                 let (nonce, age) = (transaction.nonce(), transaction.age());
-                self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
+                self.locks.queue(&entity, Waiter::new(nonce, age, is_exclusive));
             }
             transaction.blocked.push((first, pending));
             return Next::GoOn;
@@ -243,7 +243,7 @@ impl Execution {
                 Grant::Free => {}
                 Grant::Wait => {
                     transaction.may_wait_for_older = !may_block_others;
-                    let waiter = Waiter { nonce, age, is_exclusive, holds_any: may_block_others };
+                    let waiter = Waiter::new(nonce, age, is_exclusive).holding(may_block_others);
                     self.locks.queue(&entity, waiter);
                     transaction.blocked.push((entity, pending));
                     return Next::GoOn;

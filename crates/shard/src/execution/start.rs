@@ -256,7 +256,7 @@ impl Execution {
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(super) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
         let (nonce, age) = (origin.nonce(), origin.age());
-        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
+        self.locks.queue(&entity, Waiter::new(nonce, age, is_exclusive));
         let deadline = deadline(&origin, world);
         self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
     }
