@@ -39,7 +39,7 @@ pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
 pub use host::{
-    EntityRows, EntityScan, EntityVisitor, FieldRows, Host, LogLevel, Message, NestedCall, OperationId, Reader,
+    EntityRows, EntityScan, EntityVisitor, FieldRows, Flow, Host, LogLevel, Message, NestedCall, OperationId, Reader,
     ScanRequest, StepStart, Visit,
 };
 pub use limits::Limits;

@@ -12,7 +12,7 @@ use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, EntityRows, EntityScan, EntityVisitor, FetchRequest, HandlerId,
     HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, ScanRequest, Service,
-    Start, Step, StepStart, Visit,
+    Start, Step, Visit,
 };
 use millrace_func_objects::ObjectsEngine;
 
@@ -198,24 +198,6 @@ impl Host for Frame<'_> {
     }
     fn fetch(&mut self, _request: FetchRequest) -> Result<OperationId, Error> {
         refuse()
-    }
-    fn sleep(&mut self, _delay_ms: u64) -> Result<OperationId, Error> {
-        refuse()
-    }
-    fn wait(&mut self, _name: &str, _timeout_ms: Option<u64>) -> Result<OperationId, Error> {
-        refuse()
-    }
-    fn begin_step(&mut self, _name: &str) -> Result<StepStart, Error> {
-        refuse()
-    }
-    fn end_step(&mut self, _operation: OperationId, _result: Result<Bytes, Error>) -> Result<(), Error> {
-        refuse()
-    }
-    fn compensate(&mut self, _call: NestedCall) -> Result<(), Error> {
-        refuse()
-    }
-    fn invocation(&self) -> Option<String> {
-        None
     }
     fn now(&self) -> UnixMillis {
         UnixMillis(self.now_ms)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
     ActivationId, AttemptToken, BuiltInCall, EntityScan, EntityVisitor, FetchRequest, HandlerId, HandlerKind, Host,
-    Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart, WorkerTurn,
+    Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, WorkerTurn,
 };
 use millrace_store::{Store, StoreError};
 
@@ -38,10 +38,6 @@ pub(crate) struct TurnHost<'a, 'w> {
     pub transaction: &'a mut Transaction,
     pub world: &'a mut World<'w>,
     pub activation: ActivationId,
-}
-
-fn only_in_workflows<T>(what: &str) -> Result<T, Error> {
-    Err(refused(&format!("ctx.{what} is for workflows only")))
 }
 
 impl TurnHost<'_, '_> {
@@ -397,30 +393,6 @@ impl Host for TurnHost<'_, '_> {
             return Err(refused("a route has no entity of its own: reach one with ctx.call"));
         };
         whole_entity(own.store, &self.transaction.touched[index], max_bytes).map_err(|error| store_failed(&error))
-    }
-
-    fn sleep(&mut self, _delay_ms: u64) -> Result<OperationId, Error> {
-        only_in_workflows("sleep")
-    }
-
-    fn wait(&mut self, _name: &str, _timeout_ms: Option<u64>) -> Result<OperationId, Error> {
-        only_in_workflows("wait")
-    }
-
-    fn begin_step(&mut self, _name: &str) -> Result<StepStart, Error> {
-        only_in_workflows("step")
-    }
-
-    fn end_step(&mut self, _operation: OperationId, _result: Result<Bytes, Error>) -> Result<(), Error> {
-        only_in_workflows("step")
-    }
-
-    fn compensate(&mut self, _call: NestedCall) -> Result<(), Error> {
-        only_in_workflows("compensate")
-    }
-
-    fn invocation(&self) -> Option<String> {
-        None
     }
 
     fn now(&self) -> UnixMillis {
