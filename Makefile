@@ -11,11 +11,11 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects bench-python s3-rivals fuzz \
-	types helm-check audit python python-environment wheels clean-data
+.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-proofs bench bench-transactions bench-records \
+	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment wheels clean-data
 
 help: ## list these commands
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 run: build ## serve the examples on 127.0.0.1:8080 (PORT=, DATA=./data); Ctrl-C stops
 	@exec $(MILLRACE) serve $(EXAMPLES:%/=--app %) --data $(DATA) --http 127.0.0.1:$(PORT)
@@ -45,6 +45,9 @@ conformance-quick: build ## run a part of the S3 compatibility suite, two minute
 s3-clients: build ## run clients of S3 that others wrote (CLIENTS="--client rclone,awscli --largest 8")
 	@scripts/check-s3-clients.sh $(CLIENTS)
 
+s3-proofs: build ## prove promises about objects with many rounds, kills and bytes (PROOFS="--only kills --kills 5")
+	@tests/s3_proofs/run.py $(PROOFS)
+
 bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--only login-100 --rounds 3")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@bench/run.sh $(BENCH)
@@ -65,6 +68,11 @@ bench-python: build ## measure handlers in Python beside rivals (BENCH="--only h
 bench-objects: build s3-rivals ## measure objects beside MinIO and versitygw (BENCH="--part small,list --rounds 5 --listed 1000000")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@$(TARGET)/release/objects --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
+
+bench-replication: build ## measure three nodes beside one and beside etcd (BENCH="--part latency,etcd --only write-1,etcd --rounds 5")
+	@cargo build --quiet --release --locked -p millrace-bench
+	@bench/rivals/etcd/install.sh >&2 || echo "etcd is missing; the others are measured without it" >&2
+	@$(TARGET)/release/replication --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
 
 s3-rivals: ## build MinIO and versitygw, with Go
 	@bench/rivals/minio/install.sh

@@ -268,12 +268,12 @@ impl Aim {
     }
 
     /// The names of both sides, as [`Judgement::compared`] has them.
-    fn compared(&self, sides: &[Contestant]) -> String {
-        format!("{} / {}", sides[self.first].name, sides[self.second].name)
+    fn compared(&self, sides: &[&str]) -> String {
+        format!("{} / {}", sides[self.first], sides[self.second])
     }
 
-    fn ratio(&self, sides: &[Contestant], runs: &[Measured], round: usize) -> Option<f64> {
-        let of = |side: usize| runs.iter().find(|run| run.round == round && run.side == sides[side].name);
+    fn ratio(&self, sides: &[&str], runs: &[Measured], round: usize) -> Option<f64> {
+        let of = |side: usize| runs.iter().find(|run| run.round == round && run.side == sides[side]);
         let (first, second) = (of(self.first)?, of(self.second)?);
         let figure = |run: &Measured| match self.figure {
             Figure::Cpu => run.report.server.as_ref().map(|used| used.cpu_us_per_request),
@@ -284,7 +284,8 @@ impl Aim {
         Some(figure(first)? / figure(second)?)
     }
 
-    fn judge(&self, sides: &[Contestant], runs: &[Measured], problem: Option<&str>) -> Judgement {
+    /// The figure of all rounds, `sides` being the names of the contest's sides.
+    pub(crate) fn judge(&self, sides: &[&str], runs: &[Measured], problem: Option<&str>) -> Judgement {
         let rounds = runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
         let ratios: Vec<f64> = (0..rounds).filter_map(|round| self.ratio(sides, runs, round)).collect();
         if ratios.is_empty() {
@@ -315,7 +316,8 @@ impl Contest {
             let of = |side: usize| problems.iter().find(|(name, _)| *name == self.sides[side].name);
             of(aim.first).or(of(aim.second)).map(|(_, error)| error.as_str())
         };
-        let judgements = self.aims.iter().map(|aim| aim.judge(&self.sides, &runs, problem(aim))).collect();
+        let names: Vec<&str> = self.sides.iter().map(|side| side.name.as_str()).collect();
+        let judgements = self.aims.iter().map(|aim| aim.judge(&names, &runs, problem(aim))).collect();
         ContestResult {
             id: self.id.clone(),
             judgements,
@@ -419,7 +421,6 @@ pub fn one_line(measured: &Measured) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transactions::workload::{App, Workload};
 
     fn run(side: &str, round: usize, rate: f64) -> Measured {
         let report = serde_json::from_value(serde_json::json!({
@@ -436,8 +437,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_rounds_and_their_median_decides() {
-        let side = |name| Contestant::millrace(name, "none", Workload::new(App::Single, false), 1);
-        let sides = [side("a"), side("b")];
+        let sides = ["a", "b"];
         let aim = Aim { title: String::new(), figure: Figure::Rate, bound: 0.5, first: 0, second: 1 };
         let mut runs = vec![run("a", 0, 10.0), run("b", 0, 10.0), run("b", 1, 100.0), run("a", 1, 20.0)];
         runs.extend([run("a", 2, 7.0), run("b", 2, 10.0), run("a", 3, 1.0)]);

@@ -17,6 +17,7 @@ pub mod page;
 pub mod pages;
 pub mod python;
 pub mod records;
+pub mod replication;
 pub mod rows;
 pub mod server;
 pub mod small;

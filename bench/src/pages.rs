@@ -13,7 +13,7 @@ use crate::plot::{Line, Panel};
 use crate::rows::{RATE, SERVER_CPU, USER_CPU};
 use crate::summary::{Row, Suite, Summary};
 use crate::transactions::matrix::{self, CONFIGURATIONS, SHARES};
-use crate::{Outcome, plot, python, records, transactions};
+use crate::{Outcome, plot, python, records, replication, transactions};
 
 /// One page with its results.
 pub struct Page {
@@ -51,6 +51,14 @@ pub const RECORDS: Page = Page {
 /// Handlers in Python processes.
 pub const PYTHON: Page =
     Page { name: "python", template: include_str!("../pages/python.template"), cells: python::ids, plot: python_plot };
+
+/// A cluster beside one node and beside etcd.
+pub const REPLICATION: Page = Page {
+    name: "replication",
+    template: include_str!("../pages/replication.template"),
+    cells: replication::ids,
+    plot: replication_plot,
+};
 
 impl Page {
     /// Puts rows of a run in place of earlier ones in `folder`, and makes page and plot anew.
@@ -162,6 +170,20 @@ fn python_plot(summary: &Summary) -> String {
     bars::draw("Handlers in Python beside rivals", &[], &groups)
 }
 
+fn replication_plot(summary: &Summary) -> String {
+    let group = |title: &str, cell: &str, metric: &str| {
+        let bar = |side: &str| Bar { name: side.to_owned(), parts: vec![figure(summary, cell, side, metric)] };
+        Group { title: title.to_owned(), bars: sides(summary, cell).into_iter().map(bar).collect() }
+    };
+    let groups = [
+        group("read of 1 KB, 1 client: median latency, µs", "read-1", "p50"),
+        group("write of 1 KB with fsync, 1 client: median latency, µs", "write-1", "p50"),
+        group("write of 1 KB with fsync, 64 clients: median latency, µs", "write-64", "p50"),
+        group("durable writes of 1 KB, 512 clients: writes a second", "etcd", RATE.0),
+    ];
+    bars::draw("Three nodes beside one, and beside etcd", &[], &groups)
+}
+
 /// The example that the plot shows.
 const PLOTTED: &str = "hotel";
 
@@ -196,7 +218,10 @@ mod tests {
 
     #[test]
     fn committed_pages_and_plots_are_made_of_the_committed_figures() {
-        for page in [FUNCTIONS, TRANSACTIONS, RECORDS, PYTHON] {
+        // Results of a cluster are committed once there are some of a quiet machine.
+        let is_measured = folder().join("replication.csv").exists();
+        let replication = is_measured.then_some(REPLICATION);
+        for page in [FUNCTIONS, TRANSACTIONS, RECORDS, PYTHON].into_iter().chain(replication) {
             let name = page.name;
             let text = read(&format!("{name}.csv"));
             let summary = Summary::parse(&text).expect(name);
@@ -204,6 +229,16 @@ mod tests {
             assert_eq!(page.markdown(&summary).as_ref(), Ok(&read(&format!("{name}.md"))), "{name}.md");
             assert_eq!((page.plot)(&summary), read(&format!("plots/{name}.svg")), "{name}.svg");
         }
+    }
+
+    #[test]
+    fn a_page_without_results_says_so_and_has_no_figure() {
+        let text = REPLICATION.markdown(&Summary::default()).expect("a page");
+        assert!(
+            text.contains("0 of 0 aims are met") && text.contains("make — durable writes of 1 KB a second"),
+            "{text}"
+        );
+        assert!((REPLICATION.plot)(&Summary::default()).starts_with("<svg"));
     }
 
     #[test]

@@ -11,10 +11,10 @@ use crate::Outcome;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-fn connect(address: SocketAddr) -> Outcome<TcpStream> {
+fn connect(address: SocketAddr, timeout: Duration) -> Outcome<TcpStream> {
     let failed = |error: std::io::Error| format!("cannot reach {address}: {error}");
-    let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(failed)?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    let stream = TcpStream::connect_timeout(&address, timeout).map_err(failed)?;
+    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }
@@ -24,10 +24,43 @@ fn connect(address: SocketAddr) -> Outcome<TcpStream> {
 /// # Errors
 /// If there is no whole reply.
 pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> Outcome<(u16, String)> {
+    exchange(&mut connect(address, TIMEOUT)?, address, (method, path, body), "close")
+}
+
+/// A connection for one HTTP request after the other.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    address: SocketAddr,
+}
+
+impl Connection {
+    /// Opens it. A request on it fails after `timeout`, and the connection is of no use then.
+    ///
+    /// # Errors
+    /// If nothing listens there.
+    pub fn open(address: SocketAddr, timeout: Duration) -> Outcome<Self> {
+        Ok(Self { stream: connect(address, timeout)?, address })
+    }
+
+    /// Status and body of one request.
+    ///
+    /// # Errors
+    /// If there is no whole reply.
+    pub fn request(&mut self, method: &str, path: &str, body: &str) -> Outcome<(u16, String)> {
+        exchange(&mut self.stream, self.address, (method, path, body), "keep-alive")
+    }
+}
+
+fn exchange(
+    stream: &mut TcpStream,
+    address: SocketAddr,
+    (method, path, body): (&str, &str, &str),
+    connection: &str,
+) -> Outcome<(u16, String)> {
     let failed = |error: std::io::Error| format!("{method} {path} at {address}: {error}");
-    let mut stream = connect(address)?;
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: {connection}\r\n");
     // Restate refuses a type without a body.
     let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
     let rest = format!("{kind}Content-Length: {length}\r\n\r\n{body}");
@@ -61,7 +94,7 @@ fn is_whole(reply: &[u8]) -> bool {
 /// If there is no reply, or an error.
 pub fn resp(address: SocketAddr, words: &[&str]) -> Outcome<String> {
     let failed = |error: std::io::Error| format!("{words:?} at {address}: {error}");
-    let mut stream = connect(address)?;
+    let mut stream = connect(address, TIMEOUT)?;
     let mut command = format!("*{}\r\n", words.len());
     for word in words {
         command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
@@ -82,7 +115,7 @@ pub fn resp(address: SocketAddr, words: &[&str]) -> Outcome<String> {
 pub fn mongo(address: SocketAddr, command: &str) -> Outcome<Value> {
     let what: String = command.chars().take(80).collect();
     let failed = |error: std::io::Error| format!("{what} at {address}: {error}");
-    let mut stream = connect(address)?;
+    let mut stream = connect(address, TIMEOUT)?;
     stream.write_all(&message(command).map_err(|error| error.to_string())?).map_err(failed)?;
     let mut reply = vec![0; 4];
     stream.read_exact(&mut reply).map_err(failed)?;

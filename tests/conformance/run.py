@@ -12,7 +12,6 @@ run. A known failure that passes is reported, so that its line can go.
 import argparse
 import collections
 import configparser
-import hashlib
 import os
 import pathlib
 import re
@@ -24,7 +23,8 @@ import xml.etree.ElementTree as xml
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
-import s3_endpoint  # noqa: E402  (its folder must be on the path first)
+import python_environment  # noqa: E402  (their folder must be on the path first)
+import s3_endpoint  # noqa: E402
 
 SUITE = s3_endpoint.REPOSITORY.parent / "shared/suites/s3-tests.tar.gz"
 FILES = ["s3tests/functional/test_s3.py", "s3tests/functional/test_headers.py"]
@@ -70,21 +70,6 @@ GROUPS = [
     ("buckets", r"bucket"),
     ("basics", r""),
 ]
-
-
-def environment():
-    """The Python with the suite's packages. It is made once below the target folder for each list of them."""
-    requirements = HERE / "requirements.txt"
-    seed = sys.version.encode() + requirements.read_bytes()
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", s3_endpoint.REPOSITORY / "target"))
-    folder = target / "tools" / f"conformance-{hashlib.sha256(seed).hexdigest()[:16]}"
-    python = folder / "bin/python"
-    if not (folder / "whole").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-        subprocess.run([*install, "-r", requirements], check=True)
-        (folder / "whole").touch()
-    return python.absolute()
 
 
 def configuration(server):
@@ -206,7 +191,7 @@ def main():
             skipped.write(f"{line}\n")
         return 0
     expected = {} if arguments.endpoint else expected_failures()
-    python = environment()
+    python = python_environment.python_with(HERE / "requirements.txt", "conformance")
     with tempfile.TemporaryDirectory(prefix="millrace-conformance-") as folder:
         # Clients of the old signature are part of the suite.
         arguments.serve_flag = arguments.serve_flag or ["--s3-signature-v2"]

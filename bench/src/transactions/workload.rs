@@ -195,25 +195,32 @@ impl Workload {
     }
 }
 
-impl Load for Workload {
-    fn plan(&self, name: &str, server: &Server) -> Outcome<Plan> {
-        let url = format!("http://{}{}", server.address, self.path());
+impl Workload {
+    /// The load generator's plan for the node at `address`.
+    ///
+    /// # Errors
+    /// If the request cannot be built.
+    pub fn plan_at(&self, name: &str, address: SocketAddr) -> Outcome<Plan> {
+        let url = format!("http://{address}{}", self.path());
         let headers: &[String] = if self.is_keyed { &["Idempotency-Key: {{uuid}}".to_owned()] } else { &[] };
         let body = self.body();
         let request = HttpRequest { method: "POST", url: &url, headers, body: Some(&body) };
         let (request, ..) = RequestTemplate::http(&request).map_err(|error| error.to_string())?;
-        let mut plan = Plan::new(name, server.address, request);
+        let mut plan = Plan::new(name, address, request);
         plan.expectation = Expectation {
             statuses: vec![200],
             body_contains: self.mark().map(|mark| mark.as_bytes().to_vec()),
             ..Expectation::default()
         };
         plan.timeout = Duration::from_secs(30);
-        plan.server_pids = server.pids();
         Ok(plan)
     }
 
-    fn prepare(&self, server: &Server, _setup: &Setup) -> Outcome<()> {
+    /// Makes the first state, through the node at `address`.
+    ///
+    /// # Errors
+    /// If the node refuses a request.
+    pub fn prepare_at(&self, address: SocketAddr) -> Outcome<()> {
         let mut posts: Vec<(&str, Value)> = Vec::new();
         let numbered = |count: usize| (0..count).map(move |at| ((at % GROUPS).to_string(), (at / GROUPS).to_string()));
         match self.app {
@@ -243,10 +250,14 @@ impl Load for Workload {
             }
             App::Counter | App::Single | App::Chain | App::Tree => {}
         }
-        post_all(server.address, &posts)
+        post_all(address, &posts)
     }
 
-    fn audit(&self, address: SocketAddr) -> Outcome<()> {
+    /// Checks the state at the node after all replies have arrived.
+    ///
+    /// # Errors
+    /// If the state is wrong or cannot be read.
+    pub fn audit_at(&self, address: SocketAddr) -> Outcome<()> {
         if self.is_echo {
             return Ok(());
         }
@@ -258,6 +269,20 @@ impl Load for Workload {
                 outcome => return outcome,
             }
         }
+    }
+}
+
+impl Load for Workload {
+    fn plan(&self, name: &str, server: &Server) -> Outcome<Plan> {
+        Ok(Plan { server_pids: server.pids(), ..self.plan_at(name, server.address)? })
+    }
+
+    fn prepare(&self, server: &Server, _setup: &Setup) -> Outcome<()> {
+        self.prepare_at(server.address)
+    }
+
+    fn audit(&self, address: SocketAddr) -> Outcome<()> {
+        self.audit_at(address)
     }
 }
 

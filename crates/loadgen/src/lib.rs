@@ -46,7 +46,7 @@ pub use plan::{BenchError, Plan, resolve};
 pub use random::Random;
 pub use report::{ErrorCounts, LatencySummary, Report, SecondRow, ServerUse};
 pub use request::{HttpRequest, RequestTemplate};
-pub use run::{Progress, run};
+pub use run::{Progress, run, run_together};
 pub use template::{Compiler, Scope, Template, TemplateError};
 pub use zipf::Zipf;
 

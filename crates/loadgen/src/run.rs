@@ -30,20 +30,31 @@ pub struct Progress {
 /// # Errors
 /// If the plan cannot be run, or no connection can be made.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Progress)) -> Result<Report, BenchError> {
-    plan.check()?;
-    for pid in &plan.server_pids {
+    run_together(std::slice::from_ref(plan), progress)
+}
+
+/// Runs several plans at once, such as one for each node of a cluster, and reports them as one load. Their times must be
+/// the same. Name, seed and the server's processes are those of the first.
+///
+/// # Errors
+/// If a plan cannot be run, or no connection can be made.
+pub fn run_together(plans: &[Plan], progress: &mut dyn FnMut(&Progress)) -> Result<Report, BenchError> {
+    let whole = whole(plans)?;
+    for pid in &whole.server_pids {
         ProcessUse::of(*pid).map_err(BenchError::Arguments)?;
     }
-    raise_descriptor_limit(plan.connections as u64 + 4 * plan.threads as u64 + OTHER_DESCRIPTORS)?;
+    raise_descriptor_limit(whole.connections as u64 + 4 * whole.threads as u64 + OTHER_DESCRIPTORS)?;
     let base = Instant::now();
-    let mut engines = Vec::with_capacity(plan.threads);
-    for thread in 0..plan.threads {
-        engines.push(Engine::new(plan, thread, base)?);
+    let mut engines = Vec::with_capacity(whole.threads);
+    for plan in plans {
+        for thread in 0..plan.threads {
+            engines.push((plan, thread, Engine::new(plan, thread, base)?));
+        }
     }
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
-        let mut starts = Vec::with_capacity(plan.threads);
-        for (thread, engine) in engines.into_iter().enumerate() {
+        let mut starts = Vec::with_capacity(whole.threads);
+        for (plan, thread, engine) in engines {
             let (start, started) = mpsc::channel();
             let tell: Sender<Message> = tell.clone();
             starts.push(start);
@@ -55,8 +66,26 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Progress)) -> Result<Report, B
             spawned.map_err(|error| BenchError::System(format!("cannot start a thread: {error}")))?;
         }
         drop(tell);
-        Gathering::new(plan, base).gather(starts, &told, progress)
+        Gathering::new(&whole, base).gather(starts, &told, progress)
     })
+}
+
+/// The plans as one, for what concerns all of them.
+fn whole(plans: &[Plan]) -> Result<Plan, BenchError> {
+    let refuse = |message: &str| Err(BenchError::Arguments(message.to_owned()));
+    let Some((first, rest)) = plans.split_first() else { return refuse("there is no plan to run") };
+    let mut whole = first.clone();
+    first.check()?;
+    for plan in rest {
+        plan.check()?;
+        if (plan.warm_up, plan.duration) != (first.warm_up, first.duration) {
+            return refuse("plans that run together need the same times");
+        }
+        whole.connections += plan.connections;
+        whole.threads += plan.threads;
+        whole.rate = whole.rate.zip(plan.rate).map(|(sum, rate)| sum + rate);
+    }
+    Ok(whole)
 }
 
 /// Binds the thread to its CPU and makes its waits exact, if the kernel allows it.

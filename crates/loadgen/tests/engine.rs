@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_loadgen::{HttpRequest, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::{HttpRequest, Plan, Report, RequestTemplate, run, run_together};
 
 /// The reply of a server to its `number`-th request.
 type Answer = dyn Fn(u64, &str) -> Option<Vec<u8>> + Send + Sync;
@@ -170,6 +170,28 @@ fn a_pipeline_and_templates_reach_the_server_whole() {
     plan.expectation.body_contains = Some(b"/k".to_vec());
     let report = measure(&plan);
     assert!(report.is_clean() && report.requests > 1000, "{report:?}");
+}
+
+#[test]
+fn plans_that_run_together_are_reported_as_one_load() {
+    let asked = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+    let plans = asked.clone().map(|asked| {
+        let count = move |_: u64, _: &str| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            reply(200, "ok")
+        };
+        Plan { threads: 2, ..plan(serve(Arc::new(count)), "/") }
+    });
+    let report = run_together(&plans, &mut |_| {}).unwrap();
+    let [first, second] = asked.map(|asked| asked.load(Ordering::Relaxed));
+    assert!(first > 0 && second > 0 && report.is_clean(), "{first}, {second}: {report:?}");
+    assert_eq!((report.connections, report.threads), (8, 4));
+    // Replies that were under way at the end are asked for and not counted.
+    let both = first + second;
+    assert!(report.requests <= both && both <= report.requests + 8, "{} of {both}", report.requests);
+    let other = Plan { duration: plans[0].duration * 2, ..plans[1].clone() };
+    assert!(run_together(&[plans[0].clone(), other], &mut |_| {}).is_err());
+    assert!(run_together(&[], &mut |_| {}).is_err());
 }
 
 #[test]

@@ -152,7 +152,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // Black box: it sees what any client sees.
     ("millrace-tests", &["millrace-client", "millrace-history"]),
-    ("millrace-bench", &["millrace-loadgen"]),
+    ("millrace-bench", &["millrace-base", "millrace-loadgen"]),
     // Looks at every decoder, and nothing depends on it.
     (
         "millrace-fuzz-targets",
