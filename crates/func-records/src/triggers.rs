@@ -237,8 +237,8 @@ impl Host for TriggerHost<'_> {
         }
     }
 
-    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        self.host.find(app, service, handler)
+    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
+        self.host.find(names, on_behalf_of)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {

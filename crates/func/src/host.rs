@@ -161,26 +161,13 @@ pub trait Host {
     /// `forbidden` when the frame's app may not ask for it; in the built-in app's terms when there is no such service.
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error>;
 
-    /// As [`Host::find`], for a bucket whose rules name the handler: the app has to allow that bucket.
-    ///
-    /// # Errors
-    /// As for [`Host::find`]; `forbidden` where the app does not allow it.
-    fn find_for_bucket(
-        &mut self,
-        _bucket: &str,
-        app: &str,
-        _service: &str,
-        _handler: &str,
-    ) -> Result<HandlerId, Error> {
-        Err(Error::new(ErrorCode::Forbidden, format!("no bucket of this host can call the app {app:?}")))
-    }
-
-    /// The handler of that name in another app. Only built-in apps may ask, for triggers of records and notifications
-    /// of objects: they belong to no app, and what they set off is some app's business. Apps see nothing of each other.
+    /// The handler of that name in another app. Only built-in apps may ask: what belongs to them belongs to no app, and
+    /// what it sets off is some app's business. Apps see nothing of each other. `on_behalf_of` names what sets it off, where
+    /// the other app has to allow that.
     ///
     /// # Errors
     /// `forbidden`, or what names that mean nothing give.
-    fn find(&mut self, app: &str, _service: &str, _handler: &str) -> Result<HandlerId, Error> {
+    fn find(&mut self, [app, _service, _handler]: [&str; 3], _on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
         Err(Error::new(ErrorCode::Forbidden, format!("an app cannot call what belongs to another one: {app:?}")))
     }
 

@@ -163,8 +163,8 @@ impl Host for Frame<'_> {
     fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         refuse()
     }
-    fn find_for_bucket(&mut self, bucket: &str, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        if bucket != "photos" {
+    fn find(&mut self, [app, service, handler]: [&str; 3], bucket: Option<&str>) -> Result<HandlerId, Error> {
+        if bucket != Some("photos") {
             return Err(Error::new(ErrorCode::Forbidden, "the app does not allow the bucket"));
         }
         match (app, service, handler) {

@@ -272,14 +272,8 @@ impl Host for TurnHost<'_, '_> {
         self.call(call)
     }
 
-    fn find_for_bucket(&mut self, bucket: &str, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        let found = find_elsewhere(self.program(), [app, service, handler], self.world)?;
-        world_program(self.world, found.program)?.objects.allows(bucket)?;
-        Ok(found)
-    }
-
-    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        find_elsewhere(self.program(), [app, service, handler], self.world)
+    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
+        find_elsewhere(self.program(), names, on_behalf_of, self.world)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -324,7 +318,7 @@ impl Host for TurnHost<'_, '_> {
         self.check_may_send()?;
         if self.program() != self.transaction.program {
             // It would go out in the caller's name, whose workflows are none of the callee's business.
-            return Err(refused("what runs for a record sends no signals: have a message do it"));
+            return Err(refused("what runs for a built-in app sends no signals: have a message do it"));
         }
         let to = signal_target(invocation, self.shard_count)?;
         check_key(name.as_bytes(), limits::KEY_BYTES)?;

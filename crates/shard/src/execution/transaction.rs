@@ -30,7 +30,7 @@ pub(crate) struct Touched {
 
 pub(crate) struct Transaction {
     pub origin: Origin,
-    /// The app version its root runs in. Calls stay within one app, but for operations on records.
+    /// The app version its root runs in. Calls stay within one app, but for operations of built-in apps.
     pub program: Program,
     pub limits: Limits,
     /// Handlers and routes that run or wait, in the order they were started.
