@@ -11,7 +11,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-proofs bench bench-transactions bench-records \
+.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-proofs cluster-check bench bench-transactions bench-records \
 	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment wheels clean-data
 
 help: ## list these commands
@@ -44,6 +44,9 @@ conformance-quick: build ## run a part of the S3 compatibility suite, two minute
 
 s3-clients: build ## run clients of S3 that others wrote (CLIENTS="--client rclone,awscli --largest 8")
 	@scripts/check-s3-clients.sh $(CLIENTS)
+
+cluster-check: build ## check a cluster under faults from outside, two minutes (ARGS="--rounds 20 --seed 7", ARGS="failover --kills 50")
+	@tests/cluster/run.sh $(ARGS)
 
 s3-proofs: build ## prove promises about objects with many rounds, kills and bytes (PROOFS="--only kills --kills 5")
 	@tests/s3_proofs/run.py $(PROOFS)

@@ -26,7 +26,7 @@ for round in $(seq "$rounds"); do
     for side in "${sides[@]}"; do
         start "${!side}" 1 "$server_cpu"
         for name in "${names[@]}"; do
-            load "$name" -c 64 -d "${seconds}s" --warm-up 500ms --cpus "$load_cpu"
+            load "$name" -c 64 -d "${seconds}s" --cpus "$load_cpu"
             echo "$name,$side,$cpu,$rate,$tail" >>"$results"
         done
         stop

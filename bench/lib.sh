@@ -34,7 +34,7 @@ start() {
         [[ $(send GET /healthz "" 2>/dev/null) == *" 200 "* ]] && break
         sleep 0.05
     done
-    must POST /user/register '{"username":"alice","password":"correct horse"}'
+    for number in $(seq 0 31); do must POST /user/register "{\"username\":\"user$number\",\"password\":\"correct horse\"}"; done
     # A reservation stays in its group, and a group on one shard: many groups give every core work.
     for group in $(seq 0 31); do
         for number in 0 1 2 3; do
@@ -49,17 +49,18 @@ start() {
 # load NAME ARGUMENT…: loads the server as NAME says; sets `cpu` (microseconds of the server for a request), `rate` (requests a
 # second) and `tail` (the 99th percentile with its unit). Arguments go to the generator. Every reply is checked.
 load() {
-    local name=$1 url=http://127.0.0.1:$port arguments
+    local name=$1 url=http://127.0.0.1:$port arguments warm_up=500ms
     shift
     case $name in
-    login) arguments=("$url/user/login" -H 'Authorization: Basic {{base64:alice:correct horse}}') ;;
+    # The first login of each user checks the password's hash.
+    login) warm_up=4s arguments=("$url/user/login" -H 'Authorization: Basic {{base64:user{{uniform:0:32}}:correct horse}}') ;;
     counter) arguments=("$url/call/counter/k{{uniform:0:100000}}/add" -b 1) ;;
     hotel) arguments=("$url/hotel/reserve" --expect-body-contains '[true,' -b
         '{"user":"user{{uniform:0:1000000}}","flight":"{g{{group=uniform:0:32}}}f{{uniform:0:4}}","hotel":"{g{{$group}}}h{{uniform:0:4}}"}') ;;
     record-get) arguments=("$url/records/personinfo/{{uniform:1:101}}" --expect-body-contains 'Mr. Bond') ;;
     record-put) arguments=("$url/records/personinfo/{{uniform:1:101}}" -m PUT -b '{"name":"Mr. Bond","age":{{uniform:18:99}}}') ;;
     esac
-    "$generator" bench http "${arguments[@]}" -q --server-pid "$pid" "$@" >"$work/out" || { cat "$work/out" >&2; exit 1; }
+    "$generator" bench http "${arguments[@]}" -q --warm-up "$warm_up" --server-pid "$pid" "$@" >"$work/out" || { cat "$work/out" >&2; exit 1; }
     cpu=$(sed -n 's/^server *\([0-9.]*\) .s CPU.*/\1/p' "$work/out")
     rate=$(sed -n 's/^requests.*, \([0-9.]*\)\/s.*/\1/p' "$work/out")
     tail=$(sed -n 's/.* p99 \([0-9.]* [^ ]*\) .*/\1/p' "$work/out")

@@ -25,7 +25,7 @@ for _ in $(seq "$rounds"); do
         others=$(seq -s, "$cores" $((cpus - 1)))
         start "$generator" "$cores" "0-$((cores - 1))"
         for name in "${names[@]}"; do
-            load "$name" -c $((cores * 64)) -t $((cpus - cores)) -d "${seconds}s" --warm-up 500ms --cpus "$others"
+            load "$name" -c $((cores * 64)) -t $((cpus - cores)) -d "${seconds}s" --cpus "$others"
             echo "$name,$cores,$cpu,$rate,$tail" >>"$results"
         done
         stop

@@ -49,10 +49,6 @@ fn of_side(cell: &str, side: &str, runs: &[Measured]) -> Vec<Row> {
     }
     rows.push(figure(("p50", "µs"), &|run| run.report.latency.p50_us));
     rows.push(figure(("p99", "µs"), &|run| run.report.latency.p99_us));
-    // Not every load generator tells it.
-    if of_side.iter().all(|run| run.report.latency.p99_9_us > 0.0) {
-        rows.push(figure(("p99.9", "µs"), &|run| run.report.latency.p99_9_us));
-    }
     if of_side.iter().all(|run| run.report.rate_wanted.is_some()) {
         rows.push(figure(("offered", "requests/s"), &|run| run.report.rate_wanted.unwrap_or_default()));
         rows.push(figure(("answered 503", "requests/s"), &|run| run.report.shed as f64 / run.report.duration_s));

@@ -73,7 +73,7 @@ class Writer:
 
     def change(self, key, new, action):
         """Does what makes the key hold `new`. Until the answer is there, the old content is possible as well."""
-        old, self.possible[key] = self.possible[key], self.possible[key] | {new}
+        self.possible[key] = self.possible[key] | {new}
         self.unknown += 1
         action()
         self.possible[key] = {new}

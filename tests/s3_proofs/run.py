@@ -25,7 +25,7 @@ import python_environment  # noqa: E402  (their folder must be on the path first
 import s3_endpoint  # noqa: E402
 
 # Each is a module with a function `prove`, and has so many seconds.
-PROOFS = {"writers": 1200, "notifications": 1800, "memory": 1800, "kills": 1800, "rot": 600}
+PROOFS = {"writers": 1200, "notifications": 1800, "memory": 1800, "kills": 1800, "versions": 1200, "rot": 600}
 
 
 def in_environment():
@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--only", metavar="NAME,…", default=",".join(PROOFS), help="these proofs: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="what decides everything (1)")
     parser.add_argument("--rounds", type=int, default=1000, help="rounds of `writers` (1000)")
-    parser.add_argument("--kills", type=int, help="kills of `notifications` (100) and of `kills` (50)")
+    parser.add_argument("--kills", type=int, help="kills of `notifications` (100), `kills` (50) and `versions` (25)")
     parser.add_argument("--bytes", type=int, default=1_000_000_000, help="the object of `memory` (1000000000)")
     parser.add_argument("--keep", action="store_true", help="keep the data directories")
     arguments = parser.parse_args()

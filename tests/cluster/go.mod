@@ -1,0 +1,11 @@
+module millrace/cluster-check
+
+go 1.26.0
+
+require (
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/zeebo/xxh3 v1.1.0
+	golang.org/x/sys v0.48.0
+)
+
+require github.com/klauspost/cpuid/v2 v2.2.10 // indirect
