@@ -74,24 +74,21 @@ impl<P: Platform> Core<P> {
     /// # Errors
     /// The token.
     pub fn submit(&mut self, job: Job, arrival: Arrival) -> Result<Result<Reply, Error>, Token> {
-        if self.is_elsewhere(&job) {
-            let token = self.pending.local();
-            self.dispatch(job.shard(), job, token, arrival.since_ns());
-            return self.pending.fetch(token).ok_or(token);
-        }
+        let is_elsewhere = self.is_elsewhere(&job);
         let owner = job.shard().map_or(self.options.index, |shard| self.options.placement.core_of(shard));
-        if owner == self.options.index {
-            if let Some(refusal) = self.refusal(&job, arrival) {
-                return Ok(Err(refusal));
-            }
-            let token = self.pending.local();
-            self.admit(job, token, arrival);
-            self.pending.fetch(token).ok_or(token)
-        } else {
-            let token = self.pending.local();
-            self.pass_on(owner, token, job, arrival.since_ns());
-            self.pending.fetch(token).ok_or(token)
+        let is_own = !is_elsewhere && owner == self.options.index;
+        if is_own && let Some(refusal) = self.refusal(&job, arrival) {
+            return Ok(Err(refusal));
         }
+        let token = self.pending.local();
+        if is_elsewhere {
+            self.dispatch(job.shard(), job, token, arrival.since_ns());
+        } else if is_own {
+            self.admit(job, token, arrival);
+        } else {
+            self.pass_on(owner, token, job, arrival.since_ns());
+        }
+        self.pending.fetch(token).ok_or(token)
     }
 
     /// Whether a cluster's shard, for which a request has come, cannot take it on this core.
