@@ -4,15 +4,16 @@
 //! of a shard becomes an [`Event`] or a [`LoggedEntry`], and whoever drives the core decides when
 //! and in which order they come true.
 
+use millrace_shard::Input;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis};
 use millrace_format::{Entry, EntryRef, Write};
-use millrace_func::{Catalog, FetchRequest, LogLevel, Offload, WorkerTurn};
+use millrace_func::{Catalog, FetchRequest, LogLevel, Offload, RouteReply, WorkerTurn};
 use millrace_shard::{
-    ActivationIds, Delivery, Entropy, OffloadTicket, Outputs, PeerMessage, Reply, RouteCall, Sequence, Shard, Token,
-    UnplacedRoute, UnplacedStep, World,
+    ActivationIds, Delivery, Entropy, OffloadTicket, Outputs, PeerMessage, Reply, ReplyTo, RouteCall, Sequence, Shard,
+    Token, UnplacedRoute, UnplacedStep, World,
 };
 
 use crate::engine::ScriptEngine;
@@ -32,7 +33,7 @@ pub enum Event {
     /// Send a request to a server outside.
     Fetch(OffloadTicket, FetchRequest),
     /// Run a route on the core of the shard it is for.
-    Route(ShardId, RouteCall),
+    Route(ShardId, ReplyTo<RouteReply>, RouteCall),
     /// Carry a message about a transaction to another shard.
     Peer(ShardId, PeerMessage),
 }
@@ -200,6 +201,11 @@ impl Core {
         input(self.shards.get_mut(&shard).expect("the shard is on this core"), &mut world)
     }
 
+    /// Gives a shard an input.
+    pub fn give(&mut self, shard: ShardId, input: Input) {
+        self.with(shard, |shard, world| shard.handle(input, world));
+    }
+
     /// A shard's memory is lost.
     ///
     /// # Panics
@@ -227,9 +233,9 @@ impl Core {
     }
 
     /// Runs a route from its beginning.
-    pub fn run_route(&mut self, call: RouteCall) {
+    pub fn run_route(&mut self, to: ReplyTo<RouteReply>, call: RouteCall) {
         let shard_count = self.shard_count;
-        let step = self.without_shard(|world| UnplacedRoute::start(call, shard_count, world));
+        let step = self.without_shard(|world| UnplacedRoute::start(to, call, shard_count, world));
         self.route_stepped(step);
     }
 
@@ -243,11 +249,11 @@ impl Core {
                 if unplaced.awaits_offload() {
                     self.adopted.insert(unplaced.nonce(), shard);
                 }
-                self.with(shard, |shard, world| shard.adopt(unplaced, world));
+                self.give(shard, Input::Adopt(unplaced));
             }
             UnplacedStep::Coordinator(unplaced, shard) => {
-                if let Some(call) = self.without_shard(|world| unplaced.cancel(world)) {
-                    self.collected.events.push_back(Event::Route(shard, call));
+                if let Some((to, call)) = self.without_shard(|world| unplaced.cancel(world)) {
+                    self.collected.events.push_back(Event::Route(shard, to, call));
                 }
             }
         }
@@ -257,14 +263,14 @@ impl Core {
     pub fn offloaded(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>) {
         let adopted = self.adopted.get(&ticket.nonce).copied();
         if let Some(shard) = ticket.shard {
-            self.with(shard, |shard, world| shard.complete(ticket, result, world));
+            self.give(shard, Input::Complete(ticket, result));
         } else if self.unplaced.get(&ticket.nonce).is_some_and(|unplaced| unplaced.awaits(&ticket)) {
             let unplaced = self.unplaced.remove(&ticket.nonce).expect("just looked at");
             let step =
                 self.without_shard(|world| unplaced.complete(ticket.activation, ticket.operation, result, world));
             self.route_stepped(step);
         } else if let Some(shard) = adopted {
-            self.with(shard, |shard, world| shard.complete(ticket, result, world));
+            self.give(shard, Input::Complete(ticket, result));
         }
     }
 }

@@ -358,9 +358,10 @@ impl Running {
         if let Awaits::Inner { operation: awaited, step } = self.awaits
             && awaited == operation
         {
-            host.within_step(Some(step));
-            host.end_step(step, result)?;
-            host.within_step(None);
+            let flow = host.in_workflow("step")?;
+            flow.within_step(Some(step));
+            flow.end_step(step, result)?;
+            flow.within_step(None);
             self.awaits = Awaits::One { operation: step, catches: false };
             return Ok(false);
         }

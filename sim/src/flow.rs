@@ -50,15 +50,16 @@ impl Running {
                     None => Attempts::Unlimited(Unlimited::Unlimited),
                 };
                 let pause_ms = Some(milliseconds(operation, 2)?);
-                host.retry_next(RetryOptions { attempts: Some(attempts), first_ms: pause_ms, longest_ms: pause_ms })?;
+                let options = RetryOptions { attempts: Some(attempts), first_ms: pause_ms, longest_ms: pause_ms };
+                host.in_workflow("retry")?.retry_next(options);
             }
-            "compensate" => host.compensate(self.callee(operation.get(1))?)?,
+            "compensate" => host.in_workflow("compensate")?.compensate(self.callee(operation.get(1))?)?,
             "signal" => {
                 let id = operation.get(1).filter(|id| !id.is_null()).unwrap_or(&self.started_workflow);
                 let payload = operation.get(3).cloned().unwrap_or(Json::Null).to_string();
                 host.signal(id.as_str().unwrap_or_default(), text(operation, 2)?, payload.into())?;
             }
-            "id" => self.last = host.invocation().map_or(Json::Null, Json::String),
+            "id" => self.last = host.flow().map_or(Json::Null, |flow| Json::String(flow.invocation())),
             // Goes on with other operations if the last one gave this.
             "when" => {
                 if operation.get(1) == Some(&self.last) {
@@ -83,7 +84,7 @@ impl Running {
         match name {
             "step" | "fail_step" | "abort_step" | "flaky_step" => {
                 let value = operation.get(2).cloned().unwrap_or(Json::Null);
-                match host.begin_step(text(operation, 1)?)? {
+                match host.in_workflow("step")?.begin_step(text(operation, 1)?)? {
                     StepStart::Run(step) => {
                         let fails_now = || self.marks.borrow_mut().insert(value.to_string());
                         let result = match name {
@@ -92,24 +93,24 @@ impl Running {
                             "flaky_step" if fails_now() => Err(thrown("not yet")),
                             _ => Ok(Bytes::from(value.to_string())),
                         };
-                        host.end_step(step, result)?;
+                        host.in_workflow("step")?.end_step(step, result)?;
                         self.await_one(step, false, false);
                     }
                     StepStart::Known(step) => self.await_one(step, false, false),
                 }
             }
-            "program" => match host.begin_step("program")? {
+            "program" => match host.in_workflow("step")?.begin_step("program")? {
                 StepStart::Run(step) => {
-                    host.end_step(step, Ok(self.handler.program.0.to_string().into()))?;
+                    host.in_workflow("step")?.end_step(step, Ok(self.handler.program.0.to_string().into()))?;
                     self.await_one(step, false, false);
                 }
                 StepStart::Known(step) => self.await_one(step, false, false),
             },
-            _ => match host.begin_step(text(operation, 1)?)? {
+            _ => match host.in_workflow("step")?.begin_step(text(operation, 1)?)? {
                 StepStart::Run(step) => {
-                    host.within_step(Some(step));
+                    host.in_workflow("step")?.within_step(Some(step));
                     let inner = host.call(self.callee(operation.get(2))?)?;
-                    host.within_step(None);
+                    host.in_workflow("step")?.within_step(None);
                     self.awaits = Awaits::Inner { operation: inner, step };
                 }
                 StepStart::Known(step) => self.await_one(step, false, false),
@@ -127,10 +128,10 @@ impl Running {
     fn begin(&mut self, operation: &[Json], host: &mut dyn Host) -> Result<OperationId, Error> {
         match text(operation, 0)? {
             "call" | "try" => host.call(self.callee(operation.get(1))?),
-            "sleep" => self.pause(host.sleep(milliseconds(operation, 1)?)),
+            "sleep" => self.pause(host.in_workflow("sleep")?.sleep(milliseconds(operation, 1)?)),
             "wait" | "try_wait" => {
                 let timeout_ms = operation.get(2).and_then(Json::as_u64);
-                self.pause(host.wait(text(operation, 1)?, timeout_ms))
+                self.pause(host.in_workflow("wait")?.wait(text(operation, 1)?, timeout_ms))
             }
             "fetch" | "try_fetch" => host.fetch(FetchRequest {
                 method: "POST".into(),

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, UnixMillis};
+use millrace_base::{Error, ErrorCode, IdempotencyKey, UnixMillis};
 use millrace_history::{Step, Time};
 use millrace_shard::{Reply, Token};
 
@@ -138,6 +138,16 @@ impl Operation {
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         self.idempotency_key.is_some() && !self.is_expired
+    }
+
+    /// The key that makes it take effect once, as requests carry it.
+    ///
+    /// # Panics
+    /// When no front would take it.
+    #[must_use]
+    pub fn kept_key(&self) -> Option<IdempotencyKey> {
+        let key = |text: &String| IdempotencyKey::new(text.as_bytes()).expect("short and visible").kept();
+        self.idempotency_key.as_ref().map(key)
     }
 
     fn note_time(&mut self, now: UnixMillis) {

@@ -6,6 +6,7 @@
 
 mod alone;
 
+use millrace_shard::Input;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -409,13 +410,13 @@ impl Node {
     /// Workflows that have not ended.
     #[must_use]
     pub fn workflows(&self) -> usize {
-        self.shards().map(Shard::workflows).sum()
+        self.shards().map(|shard| shard.figures().workflows).sum()
     }
 
     /// How often transactions had to start again because an older one held what they wanted.
     #[must_use]
     pub fn started_again(&self) -> u64 {
-        self.shards().map(Shard::restarts).sum()
+        self.shards().map(|shard| shard.figures().restarts).sum()
     }
 
     /// What each of them waits for, for people.
@@ -458,10 +459,10 @@ impl Node {
     fn finish_step(&mut self, index: usize) {
         if self.machine.bug == Some(PlantedBug::ReplyBeforeDurable) {
             for shard in self.placement.shards_of(index).collect::<Vec<_>>() {
-                self.cores[index].core.with_shard(shard, |shard, world| {
-                    let lsn = shard.store().lsn();
-                    shard.durable(lsn, world);
-                });
+                let core = &mut self.cores[index].core;
+                if let Some(lsn) = core.shard_mut(shard).map(|shard| shard.store().lsn()) {
+                    core.give(shard, Input::Durable(lsn));
+                }
             }
         }
         let Driven { core, waiting, unread, metrics, noted_shed, .. } = &mut self.cores[index];
@@ -499,7 +500,7 @@ impl Node {
         if self.machine.bug == Some(PlantedBug::ReplyAtWrongLsn) {
             let in_flight = driven.core.platform.in_flight.as_ref();
             for range in in_flight.map(|batch| batch.positions().to_vec()).unwrap_or_default() {
-                driven.core.with_shard(range.shard, |shard, world| shard.durable(range.last, world));
+                driven.core.give(range.shard, Input::Durable(range.last));
             }
         }
         self.finish_step(index);
@@ -641,7 +642,7 @@ impl Node {
                 *is_full = true;
                 if bug == Some(PlantedBug::ForgetBatchWhenFull) {
                     for range in batch.positions().to_vec() {
-                        core.with_shard(range.shard, |shard, world| shard.durable(range.last, world));
+                        core.give(range.shard, Input::Durable(range.last));
                     }
                     let space = Space::Low;
                     let report =
@@ -763,10 +764,10 @@ impl Node {
         let sum = |count: fn(&Shard) -> usize| self.shards().map(count).sum();
         [
             ("live frames", self.cores.iter().map(activations).sum()),
-            ("waiting transactions", sum(Shard::waiting)),
-            ("locked entities", sum(Shard::locked_entities)),
-            ("held replies", sum(Shard::held_replies)),
-            ("unfinished transactions", sum(Shard::unfinished)),
+            ("waiting transactions", sum(|shard| shard.figures().waiting)),
+            ("locked entities", sum(|shard| shard.figures().locked_entities)),
+            ("held replies", sum(|shard| shard.figures().held_replies)),
+            ("unfinished transactions", sum(|shard| shard.figures().unfinished)),
             ("unanswered requests", self.cores.iter().map(|driven| driven.core.open_requests()).sum()),
         ]
     }

@@ -3,12 +3,16 @@
 //! The log is a list in memory; [`Rig::make_durable`] says how much of it is durable, and
 //! [`Rig::crash`] starts again from that part (`rig_logs.rs`).
 
+use millrace_shard::Input;
+use millrace_shard::question::{Question, ReadInvocation, ReadState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::{RECORDS_APP, StateFields};
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, UnixMillis, Value, fingerprint, shard_of_key};
+use millrace_base::{
+    EntityKey, Error, ErrorCode, IdempotencyKey, Lsn, Name, ShardId, UnixMillis, Value, fingerprint, shard_of_key,
+};
 use millrace_format::{EntryRef, InvocationResult, ResultState, Write};
 use millrace_func::{Answer, App, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
@@ -232,21 +236,42 @@ impl Rig {
                     self.fetches.push((durable, request));
                     self.offloads.push_back(ticket);
                 }
-                Event::Route(_, call) => self.core.run_route(call),
+                Event::Route(_, to, call) => self.core.run_route(to, call),
                 Event::Peer(to, message) => self.peers.push_back((to, message)),
             }
             self.log.append(&mut self.core.collected.entries);
         }
     }
 
-    pub(crate) fn info(&mut self, idempotency_key: Option<&str>) -> RequestInfo {
+    /// A token that nobody waits under yet.
+    pub(crate) fn token(&mut self) -> Token {
         self.next_token += 1;
-        RequestInfo {
-            token: Token(self.next_token),
-            time: self.core.now,
-            nonce: self.core.take_nonce(),
-            idempotency_key: idempotency_key.map(Into::into),
-        }
+        Token(self.next_token)
+    }
+
+    /// Asks a shard.
+    pub fn ask(&mut self, shard: ShardId, question: impl Into<Question>) -> Token {
+        let token = self.token();
+        self.core.give(shard, Input::Ask(token, question.into()));
+        self.collect();
+        token
+    }
+
+    /// An idempotency key as a front takes it.
+    ///
+    /// # Errors
+    /// The token of the request that was refused for it.
+    pub(crate) fn checked(&mut self, key: Option<&str>) -> Result<Option<IdempotencyKey>, Token> {
+        let key = key.map(|key| IdempotencyKey::new(key.as_bytes()).map(IdempotencyKey::kept)).transpose();
+        key.map_err(|error| {
+            let token = self.token();
+            self.replies.insert(token, Err(error));
+            token
+        })
+    }
+
+    fn info(&mut self, idempotency_key: Option<IdempotencyKey>) -> RequestInfo {
+        RequestInfo { time: self.core.now, nonce: self.core.take_nonce(), idempotency_key }
     }
 
     /// The shard of a key.
@@ -262,7 +287,12 @@ impl Rig {
         keys.filter(|key| self.shard_of(key) == ShardId(shard)).take(1).collect()
     }
 
-    fn invoke_of(&mut self, target: (&str, &str, &str), script: &Script, idempotency_key: Option<&str>) -> Invoke {
+    fn invoke_of(
+        &mut self,
+        target: (&str, &str, &str),
+        script: &Script,
+        idempotency_key: Option<IdempotencyKey>,
+    ) -> Invoke {
         let (service, key, handler) = target;
         let (program, service) = self.core.catalog.service(Some(APP), service).expect("a known service");
         let (handler, _) = self.core.catalog.handler(program, service, handler).expect("a known handler");
@@ -272,8 +302,12 @@ impl Rig {
 
     /// Calls a handler: (service, key, handler).
     pub fn invoke(&mut self, target: (&str, &str, &str), script: &Script, idempotency_key: Option<&str>) -> Token {
-        let invoke = self.invoke_of(target, script, idempotency_key);
-        let token = invoke.info.token;
+        let key = match self.checked(idempotency_key) {
+            Ok(key) => key,
+            Err(token) => return token,
+        };
+        let invoke = self.invoke_of(target, script, key);
+        let token = self.token();
         let shard = self.shard_of(target.1);
         // As the node does it.
         if idempotency_key.is_none()
@@ -282,7 +316,7 @@ impl Rig {
             self.replies.insert(token, result.map(Reply::Value));
             return token;
         }
-        self.core.with(shard, |shard, world| shard.invoke(invoke, world));
+        self.core.give(shard, Input::Invoke(ReplyTo::of(token), invoke));
         self.collect();
         token
     }
@@ -317,10 +351,13 @@ impl Rig {
 
     /// Runs a route of another service.
     pub fn route_of(&mut self, service: &str, script: Script, idempotency_key: Option<&str>) -> Token {
-        let info = self.info(idempotency_key);
-        let token = info.token;
+        let info = match self.checked(idempotency_key) {
+            Ok(key) => self.info(key),
+            Err(token) => return token,
+        };
+        let token = self.token();
         let call = route_call_of(service, info, &self.core.catalog, &script);
-        self.core.run_route(call);
+        self.core.run_route(ReplyTo::of(token), call);
         self.collect();
         token
     }
@@ -360,32 +397,29 @@ impl Rig {
         delay_ms: u64,
         idempotency_key: Option<&str>,
     ) -> Token {
-        let invoke = self.invoke_of(target, &script, idempotency_key);
-        let token = invoke.info.token;
+        let invoke = match self.checked(idempotency_key) {
+            Ok(key) => self.invoke_of(target, &script, key),
+            Err(token) => return token,
+        };
+        let token = self.token();
         let shard = self.shard_of(target.1);
-        self.core.with(shard, |shard, world| shard.send(invoke, delay_ms, world));
+        self.core.give(shard, Input::Send(ReplyTo::of(token), invoke, delay_ms));
         self.collect();
         token
     }
 
     /// Asks what became of an invocation.
     pub fn invocation(&mut self, id: InvocationId) -> Token {
-        let token = self.info(None).token;
-        self.core.with(id.shard, |shard, world| shard.read_invocation(ReplyTo::of(token), id.sequence, true, world));
-        self.collect();
-        token
+        self.ask(id.shard, ReadInvocation { sequence: id.sequence, has_journal: true })
     }
 
     /// Reads committed state.
     pub fn state(&mut self, service: &str, key: &str, field: Option<&str>) -> Token {
-        let token = self.info(None).token;
         let name = |text: &str| Name::new(text).expect("a name");
         let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
         let shard = self.shard_of(key);
         let fields = field.map_or(StateFields::All, |field| StateFields::One(field.as_bytes().into()));
-        self.core.with(shard, |shard, world| shard.read_state(ReplyTo::of(token), &entity, fields, world));
-        self.collect();
-        token
+        self.ask(shard, ReadState { entity, fields })
     }
 
     /// Starts messages that are due until none is, as a driver does.
@@ -402,7 +436,7 @@ impl Rig {
                 return;
             }
             for shard in due {
-                self.core.with(shard, |shard, world| shard.run_due(world));
+                self.core.give(shard, Input::RunDue);
             }
             self.collect();
         }
@@ -415,7 +449,7 @@ impl Rig {
         let found: Vec<ShardId> =
             self.core.shards.iter().filter(|(_, shard)| yields(shard)).map(|(id, _)| *id).collect();
         for shard in &found {
-            self.core.with(*shard, |shard, world| shard.run_due(world));
+            self.core.give(*shard, Input::RunDue);
         }
         self.collect();
         !found.is_empty()
@@ -426,7 +460,7 @@ impl Rig {
         self.core.now = self.core.now.plus(milliseconds);
         let shards: Vec<ShardId> = self.core.shards.keys().copied().collect();
         for shard in shards {
-            self.core.with(shard, |shard, world| shard.tick(world));
+            self.core.give(shard, Input::Tick);
         }
         self.collect();
         self.run_due();
@@ -449,13 +483,13 @@ impl Rig {
 
     /// Hands one delivery over.
     pub fn deliver(&mut self, to: ShardId, delivery: Delivery) {
-        self.core.with(to, |shard, world| shard.deliver(delivery, world));
+        self.core.give(to, Input::Deliver(delivery));
         self.collect();
     }
 
     /// Hands one acknowledgement over.
     pub fn acknowledge(&mut self, (to, from, sequence): (ShardId, ShardId, Sequence)) {
-        self.core.with(to, |shard, world| shard.acknowledged(from, sequence, world));
+        self.core.give(to, Input::Acknowledged { from, sequence });
         self.collect();
     }
 
@@ -473,7 +507,7 @@ impl Rig {
         if !self.core.shards.contains_key(&to) {
             return; // Lost with its receiver.
         }
-        self.core.with(to, |shard, world| shard.peer(message, world));
+        self.core.give(to, Input::Peer(message));
         self.collect();
     }
 
@@ -588,7 +622,12 @@ impl Rig {
         assert_eq!(self.core.engine.waiting_activations(), 0, "frames were forgotten in the engine");
         assert_eq!(self.core.unplaced_routes(), 0);
         for shard in self.core.shards.values() {
-            let left = (shard.waiting(), shard.locked_entities(), shard.held_replies(), shard.unfinished());
+            let left = (
+                shard.figures().waiting,
+                shard.figures().locked_entities,
+                shard.figures().held_replies,
+                shard.figures().unfinished,
+            );
             assert_eq!(left, (0, 0, 0, 0), "(waiting, locked, held, unfinished)");
         }
     }

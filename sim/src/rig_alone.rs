@@ -1,6 +1,7 @@
 //! Shards of a rig that fail alone, and are opened again while the others run on.
 
 use millrace_base::ShardId;
+use millrace_shard::Input;
 
 use crate::rig::Rig;
 use crate::rig_logs::OnItsWay;
@@ -39,7 +40,7 @@ impl Rig {
         self.options.incarnation += 1;
         let log = self.log.clone();
         self.start_shard(shard, &log);
-        self.core.with(shard, |shard, world| shard.tick(world));
+        self.core.give(shard, Input::Tick);
         self.collect();
     }
 
@@ -48,7 +49,7 @@ impl Rig {
         let incarnation = self.options.incarnation;
         for shard in (0..self.options.shard_count).map(ShardId).filter(|shard| *shard != opened) {
             if self.core.shards.contains_key(&shard) {
-                self.core.with(shard, |shard, world| shard.peer_opened(opened, incarnation, world));
+                self.core.give(shard, Input::PeerOpened { shard: opened, incarnation });
                 self.collect();
             }
         }

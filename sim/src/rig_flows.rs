@@ -4,9 +4,8 @@ use bytes::Bytes;
 use millrace_api::Intervention;
 use millrace_base::{EntityKey, ShardId, Value, limits};
 use millrace_format::{FailureRecord, JournalRow, ResultState, StepKind};
-use millrace_shard::{
-    FoundInvocation, InvocationId, Listed as Page, ListedWorkflow, ReplyTo, Token, TypedReply, WorkflowView,
-};
+use millrace_shard::question::{Intervene, ListWorkflows, Signal};
+use millrace_shard::{FoundInvocation, InvocationId, Listed as Page, ListedWorkflow, Token, TypedReply, WorkflowView};
 use serde_json::Value as Json;
 
 use crate::rig::Rig;
@@ -28,37 +27,32 @@ impl Rig {
 
     /// Sends a signal from outside.
     pub fn signal(&mut self, id: InvocationId, name: &str, payload: &str, idempotency_key: Option<&str>) -> Token {
-        let token = self.info(None).token;
+        let key = match self.checked(idempotency_key) {
+            Ok(key) => key,
+            Err(token) => return token,
+        };
         let payload = Bytes::from(payload.to_owned());
-        self.core.with(id.shard, |shard, world| {
-            shard.signal(ReplyTo::of(token), id.sequence, (name, &payload), idempotency_key, world);
-        });
-        self.collect();
-        token
+        let asked = Signal { sequence: id.sequence, name: name.into(), payload, idempotency_key: key };
+        self.ask(id.shard, asked)
     }
 
     /// Wants a workflow cancelled.
     pub fn cancel(&mut self, id: InvocationId) -> Token {
-        let token = self.info(None).token;
-        self.intervene(id, Intervention::Cancel, token)
+        self.intervene(id, Intervention::Cancel)
     }
 
     /// Has what failed of a workflow tried again.
     pub fn resume(&mut self, id: InvocationId) -> Token {
-        let token = self.info(None).token;
-        self.intervene(id, Intervention::Resume, token)
+        self.intervene(id, Intervention::Resume)
     }
 
     /// Ends a workflow at once.
     pub fn kill(&mut self, id: InvocationId) -> Token {
-        let token = self.info(None).token;
-        self.intervene(id, Intervention::Kill, token)
+        self.intervene(id, Intervention::Kill)
     }
 
-    fn intervene(&mut self, id: InvocationId, intervention: Intervention, token: Token) -> Token {
-        self.core.with(id.shard, |shard, world| shard.intervene(ReplyTo::of(token), id.sequence, intervention, world));
-        self.collect();
-        token
+    fn intervene(&mut self, id: InvocationId, intervention: Intervention) -> Token {
+        self.ask(id.shard, Intervene { sequence: id.sequence, intervention })
     }
 
     /// What of a workflow failed and has not ended.
@@ -101,10 +95,7 @@ impl Rig {
     pub fn listed(&mut self, shard: u16, page: usize, is_live_only: bool) -> Vec<Listed> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let token = self.info(None).token;
-            self.core.with(ShardId(shard), |shard, world| {
-                shard.list_workflows(ReplyTo::of(token), after, (page, is_live_only), world);
-            });
+            let token = self.ask(ShardId(shard), ListWorkflows { after, limit: page, is_live_only });
             self.make_durable();
             let page = self.reply(token).cloned().and_then(Result::ok).and_then(Page::<ListedWorkflow>::from_reply);
             let Some(Page { items: rows, has_more }) = page else {
@@ -126,8 +117,8 @@ impl Rig {
     /// # Panics
     /// When the list is not told.
     pub fn listed_failures(&mut self, shard: u16) -> Vec<(InvocationId, Vec<FailureRecord>)> {
-        let (shard, token) = (ShardId(shard), self.info(None).token);
-        self.core.with(shard, |shard, world| shard.list_workflows(ReplyTo::of(token), None, (100, false), world));
+        let shard = ShardId(shard);
+        let token = self.ask(shard, ListWorkflows { after: None, limit: 100, is_live_only: false });
         self.make_durable();
         let page = self.reply(token).cloned().and_then(Result::ok).and_then(Page::<ListedWorkflow>::from_reply);
         let of = |row: ListedWorkflow| (InvocationId { shard, sequence: row.id }, row.failures);
@@ -161,7 +152,7 @@ impl Rig {
 
     /// Dead letters of one shard, as it counts them.
     pub fn dead_letters(&mut self, shard: u16) -> usize {
-        self.core.with(ShardId(shard), |shard, _| shard.dead_letters())
+        self.core.with(ShardId(shard), |shard, _| shard.figures().dead_letters)
     }
 
     /// Results that shards keep for workflows of others.

@@ -4,6 +4,7 @@
 //! fsync makes a first part of what is there durable; after a crash a log is there up to some entry and no
 //! further. What is not known to be durable is the log's *tail*.
 
+use millrace_shard::Input;
 use std::collections::BTreeMap;
 
 use millrace_base::{Lsn, ShardId};
@@ -166,7 +167,7 @@ impl Rig {
     fn are_durable(&mut self, ends: impl IntoIterator<Item = (ShardId, Lsn)>) {
         for (shard, lsn) in ends {
             if !self.core.shards[&shard].is_stopped() {
-                self.core.with(shard, |shard, world| shard.durable(lsn, world));
+                self.core.give(shard, Input::Durable(lsn));
             }
         }
         self.collect();
@@ -175,7 +176,7 @@ impl Rig {
     /// A shard's log has failed: it stops, and so do those that share the log.
     pub fn stop(&mut self, shard: ShardId) {
         for shard in self.log_mates(shard) {
-            self.core.with(shard, |shard, world| shard.stop("the disk failed", world));
+            self.core.give(shard, Input::Stop("the disk failed".to_owned()));
         }
         self.collect();
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::Intervention;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
-use millrace_driver::question::{Cancel, Intervene, Signal};
+use millrace_driver::question::{Intervene, Signal};
 use millrace_driver::{Job, Question};
 use millrace_log::RecoverError;
 use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, ResultNames, Token};
@@ -359,7 +359,7 @@ impl World {
         let id = sagas[self.rng.index(sagas.len()).max(sagas.len().saturating_sub(3))];
         let (sequence, how) = (id.sequence, self.rng.below(6));
         let (question, how): (Question, _) = match how {
-            0 | 1 => (Cancel { sequence }.into(), "cancelled"),
+            0 | 1 => (Intervene { sequence, intervention: Intervention::Cancel }.into(), "cancelled"),
             2 => (Intervene { sequence, intervention: Intervention::Resume }.into(), "resumed"),
             _ => {
                 let (name, payload) = ("go".into(), Bytes::from_static(b"1"));
@@ -388,9 +388,9 @@ impl World {
         let operation = &self.ledger.operations[id];
         let (service, key, handler) = operation.target();
         let shard = shard_of_key(key.as_bytes(), self.machine.shard_count);
-        let idempotency_key = operation.idempotency_key.as_deref().map(Into::into);
+        let idempotency_key = operation.kept_key();
         if operation.is_route {
-            let info = RequestInfo { token, time: now, nonce: node.core(core).take_nonce(), idempotency_key };
+            let info = RequestInfo { time: now, nonce: node.core(core).take_nonce(), idempotency_key };
             let script = match operation.kind {
                 Kind::Steps { is_bare: true, .. } => operation.script.clone(),
                 _ => Script::new().call(operation.callee()),
@@ -398,7 +398,7 @@ impl World {
             let call = route_call(info, node.catalog(), &script);
             node.request(core, token, Job::Route(call));
         } else {
-            let info = RequestInfo { token, time: now, nonce: node.core(core).take_nonce(), idempotency_key };
+            let info = RequestInfo { time: now, nonce: node.core(core).take_nonce(), idempotency_key };
             let (program, service) = node.catalog().service(Some(APP), service).expect("a service");
             let (handler, _) = node.catalog().handler(program, service, handler).expect("a handler");
             let input = operation.script.json().into();

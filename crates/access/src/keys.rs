@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use millrace_base::limits;
+use millrace_base::{hex, limits};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -136,7 +136,7 @@ impl KeyFile {
         }
         self.keys.push(KeyRecord {
             id: id.to_owned(),
-            secret_sha256: to_hex(&Sha256::digest(secret)),
+            secret_sha256: hex(&Sha256::digest(secret)),
             roles: roles.iter().map(Role::to_string).collect(),
             created_ms,
         });
@@ -235,14 +235,6 @@ fn principal(roles: &[String]) -> Result<Principal, String> {
 fn equal(left: &[u8; 32], right: &[u8; 32]) -> bool {
     let difference = left.iter().zip(right).fold(0u8, |difference, (a, b)| difference | (a ^ b));
     std::hint::black_box(difference) == 0
-}
-
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|byte| [DIGITS[usize::from(byte >> 4)] as char, DIGITS[usize::from(byte & 15)] as char])
-        .collect()
 }
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-use crate::{Begun, Error, Principal, RouteReply, RouteRequest};
+use crate::{Begun, Error, IdempotencyKey, Principal, RouteReply, RouteRequest};
 
 /// Which handler to call, and with what.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct CallRequest<'a> {
     /// JSON text; empty means `null`.
     pub input: Bytes,
     /// Makes the call take effect once however often it is sent.
-    pub idempotency_key: Option<&'a str>,
+    pub idempotency_key: Option<IdempotencyKey<&'a str>>,
 }
 
 /// A call that runs later, and is answered as soon as it is durable.

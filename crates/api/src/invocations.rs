@@ -5,7 +5,7 @@ use std::future::Future;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Principal};
+use crate::{Error, IdempotencyKey, Principal};
 
 /// What became of a sent invocation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -232,7 +232,7 @@ pub trait Invocations: Clone + 'static {
         id: &str,
         name: &str,
         payload: Bytes,
-        idempotency_key: Option<&str>,
+        idempotency_key: Option<IdempotencyKey<&str>>,
     ) -> impl Future<Output = Result<(), Error>>;
 
     /// The dead letters of the apps that the principal may call, or the messages that failed and are tried again: they may

@@ -35,7 +35,7 @@ pub use invocations::{
     Page, Schedule, SchedulesRequest, Target, WorkflowState,
 };
 pub use millrace_access::{Permission, Principal, Role, RoleError};
-pub use millrace_base::{Error, ErrorCode};
+pub use millrace_base::{Error, ErrorCode, IdempotencyKey};
 pub use object::{Object, objects};
 pub use record::{
     Condition, Form, PathOperation, PathOperationKind, READ_HANDLER, RECORDS_APP, RecordChange, RecordOperation,

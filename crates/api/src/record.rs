@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use bytes::{Buf, Bytes};
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, IdempotencyKey};
 use serde::{Deserialize, Serialize};
 
 /// The app whose services are the types of records. Users cannot deploy an app of this name.
@@ -239,7 +239,7 @@ pub struct RecordRequest<'a> {
     /// What to do.
     pub operation: RecordOperation<'a>,
     /// Makes the operation take effect once however often it is sent.
-    pub idempotency_key: Option<&'a str>,
+    pub idempotency_key: Option<IdempotencyKey<&'a str>>,
 }
 
 /// What came of an operation.

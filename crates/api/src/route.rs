@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millrace_base::IdempotencyKey;
 
 /// Names that no service may have, because fronts have operations of their own where the routes of a service of this
 /// name would be. In alphabetical order.
@@ -62,7 +63,7 @@ pub struct RouteRequest {
     /// The whole body, within the front's limit.
     pub body: Bytes,
     /// The `Idempotency-Key`, if the caller sent one.
-    pub idempotency_key: Option<String>,
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// What a route answered.

@@ -6,6 +6,8 @@
 
 mod entity_key;
 mod error;
+mod hex;
+mod idempotency_key;
 pub mod json;
 pub mod limits;
 mod line_limit;
@@ -17,6 +19,8 @@ mod value;
 
 pub use entity_key::{EntityKey, EntityKeyParts};
 pub use error::{Error, ErrorCode};
+pub use hex::hex;
+pub use idempotency_key::IdempotencyKey;
 pub use line_limit::LineLimit;
 pub use name::{Name, NameError};
 pub use position::{Lsn, ShardId, TransactionId, UnixMillis, fingerprint, shard_keys, shard_of_key};

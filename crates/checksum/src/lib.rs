@@ -167,6 +167,8 @@ pub fn length_bytes(algorithm: ChecksumAlgorithm) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use millrace_base::hex;
+
     use super::*;
 
     const ALL: [ChecksumAlgorithm; 10] = [
@@ -181,10 +183,6 @@ mod tests {
         ChecksumAlgorithm::Xxhash3,
         ChecksumAlgorithm::Xxhash128,
     ];
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
 
     /// The check values that the algorithms' catalogues give for these nine digits.
     #[test]

@@ -8,7 +8,9 @@ use millrace_api::Admission;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
 use millrace_func::Engine;
 use millrace_log::Batch;
-use millrace_shard::{ActivationIds, Entropy, Reply, ReplyTo, Shard, Token, TypedReply, UnplacedRoute, World};
+use millrace_shard::{
+    ActivationIds, Entropy, Figures, Input, Reply, ReplyTo, Shard, Token, TypedReply, UnplacedRoute, World,
+};
 
 use crate::message::ShardMail;
 use crate::metrics::CoreMetrics;
@@ -187,7 +189,7 @@ impl<P: Platform> Core<P> {
         nonce
     }
 
-    /// A shard of this core, to look at it. Inputs go by [`Core::with_shard`].
+    /// A shard of this core, to look at it. Inputs go by [`Core::give`].
     pub fn shard_mut(&mut self, id: ShardId) -> Option<&mut Shard> {
         self.shards.get_mut(usize::from(id.0)).and_then(Option::as_mut)
     }
@@ -207,7 +209,10 @@ impl<P: Platform> Core<P> {
     /// are handled by then. A transaction that others have yet to hear of has not ended where it began.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        let is_idle = |shard: &Shard| shard.waiting() + shard.locked_entities() + shard.unfinished() == 0;
+        let is_idle = |shard: &Shard| {
+            let Figures { waiting, locked_entities, unfinished, .. } = shard.figures();
+            waiting + locked_entities + unfinished == 0
+        };
         self.queue.read_count() + self.pending.len() + self.unplaced.len() + self.events.len() == 0
             && self.shards().all(is_idle)
     }
@@ -245,21 +250,24 @@ impl<P: Platform> Core<P> {
         self.pending.abandon(token);
     }
 
-    /// Runs `input` on one of this core's shards with everything a shard needs around it.
+    /// Gives one of this core's shards an input, with everything a shard needs around it.
     ///
     /// A panic stops that shard, not the process: its log is intact, and a restart recovers it.
-    pub fn with_shard(&mut self, id: ShardId, input: impl FnOnce(&mut Shard, &mut World<'_>)) {
-        let invocation_result = self.with_world(Some(id), |shard, world| {
-            if let Some(shard) = shard {
-                input(shard, world);
-            }
-        });
-        if let Err(reason) = invocation_result {
+    pub fn give(&mut self, id: ShardId, input: Input) {
+        if let Err(reason) = self.try_give(id, input) {
             self.stop_shard(id, &reason);
         }
     }
 
-    /// As [`Core::with_shard`], for what happens outside any shard.
+    fn try_give(&mut self, id: ShardId, input: Input) -> Result<(), String> {
+        self.with_world(Some(id), |shard, world| {
+            if let Some(shard) = shard {
+                shard.handle(input, world);
+            }
+        })
+    }
+
+    /// As [`Core::give`], for what happens outside any shard, or leaves a shard as it is.
     pub(crate) fn with_world<T>(
         &mut self,
         id: Option<ShardId>,
@@ -344,12 +352,7 @@ impl<P: Platform> Core<P> {
     pub(crate) fn stop_shard(&mut self, id: ShardId, reason: &str) {
         tracing::error!(shard = id.0, reason, "an invariant of the shard broke; it is stopped until a restart");
         self.count_stopped(Some(reason));
-        let stopped = self.with_world(Some(id), |shard, world| {
-            if let Some(shard) = shard {
-                shard.stop(reason, world);
-            }
-        });
-        if let Err(reason) = stopped {
+        if let Err(reason) = self.try_give(id, Input::Stop(reason.to_owned())) {
             // Not even its bookkeeping works: nothing can be asked of it any more.
             tracing::error!(shard = id.0, reason, "the stopped shard is dropped");
             self.shards[usize::from(id.0)] = None;

@@ -4,7 +4,7 @@
 //! entries become durable later: the opened shard gives their LSNs to other entries.
 
 use millrace_base::ShardId;
-use millrace_shard::Shard;
+use millrace_shard::{Input, Shard};
 
 use crate::core::Core;
 use crate::message::ShardMail;
@@ -33,7 +33,7 @@ impl<P: Platform> Core<P> {
         let id = shard.id();
         self.read_clock();
         self.shards[usize::from(id.0)] = Some(shard);
-        self.with_shard(id, |shard, world| shard.tick(world));
+        self.give(id, Input::Tick);
         self.handle_events();
     }
 
@@ -43,7 +43,7 @@ impl<P: Platform> Core<P> {
         self.read_clock();
         for id in self.local_shards() {
             if id != opened {
-                self.with_shard(id, |shard, world| shard.peer_opened(opened, incarnation, world));
+                self.give(id, Input::PeerOpened { shard: opened, incarnation });
                 self.handle_events();
             }
         }

@@ -3,9 +3,8 @@
 use millrace_base::{Error, ShardId};
 use millrace_func::Program;
 use millrace_replica::{Epoch, NodeId};
-use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Token};
-
-use crate::question::Question;
+use millrace_shard::question::Question;
+use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RouteCall, Sequence, Token};
 
 /// A request for one shard, or for a route that has none yet.
 #[derive(Clone)]
@@ -39,14 +38,6 @@ impl Job {
         match self {
             Job::Invoke(shard, _) | Job::Send { shard, .. } | Job::Ask { shard, .. } => Some(*shard),
             Job::Route(_) => None,
-        }
-    }
-
-    pub(crate) fn info(&mut self) -> Option<&mut RequestInfo> {
-        match self {
-            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.info),
-            Job::Route(call) => Some(&mut call.info),
-            Job::Ask { .. } => None,
         }
     }
 

@@ -9,7 +9,7 @@
 
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_func::{Answer, HandlerId, HandlerKind};
-use millrace_shard::{PeerMessage, Reply, ReplyTo, Token};
+use millrace_shard::{Input, PeerMessage, Reply, ReplyTo, Token};
 
 use crate::core::{Core, broke};
 use crate::message::{CoreAddress, CoreMessage, Job};
@@ -74,24 +74,21 @@ impl<P: Platform> Core<P> {
     /// # Errors
     /// The token.
     pub fn submit(&mut self, job: Job, arrival: Arrival) -> Result<Result<Reply, Error>, Token> {
-        if self.is_elsewhere(&job) {
-            let token = self.pending.local();
-            self.dispatch(job.shard(), job, token, arrival.since_ns());
-            return self.pending.fetch(token).ok_or(token);
-        }
+        let is_elsewhere = self.is_elsewhere(&job);
         let owner = job.shard().map_or(self.options.index, |shard| self.options.placement.core_of(shard));
-        if owner == self.options.index {
-            if let Some(refusal) = self.refusal(&job, arrival) {
-                return Ok(Err(refusal));
-            }
-            let token = self.pending.local();
-            self.admit(job, token, arrival);
-            self.pending.fetch(token).ok_or(token)
-        } else {
-            let token = self.pending.local();
-            self.pass_on(owner, token, job, arrival.since_ns());
-            self.pending.fetch(token).ok_or(token)
+        let is_own = !is_elsewhere && owner == self.options.index;
+        if is_own && let Some(refusal) = self.refusal(&job, arrival) {
+            return Ok(Err(refusal));
         }
+        let token = self.pending.local();
+        if is_elsewhere {
+            self.dispatch(job.shard(), job, token, arrival.since_ns());
+        } else if is_own {
+            self.admit(job, token, arrival);
+        } else {
+            self.pass_on(owner, token, job, arrival.since_ns());
+        }
+        self.pending.fetch(token).ok_or(token)
     }
 
     /// Whether a cluster's shard, for which a request has come, cannot take it on this core.
@@ -184,10 +181,7 @@ impl<P: Platform> Core<P> {
     }
 
     /// Runs a request, or lets it wait for its turn.
-    fn admit(&mut self, mut job: Job, token: Token, arrival: Arrival) {
-        if let Some(info) = job.info() {
-            info.token = token;
-        }
+    fn admit(&mut self, job: Job, token: Token, arrival: Arrival) {
         if self.queue.has_turn(arrival) {
             return self.run(job, token);
         }
@@ -260,16 +254,12 @@ impl<P: Platform> Core<P> {
             return;
         }
         match job {
-            Job::Invoke(shard, invoke) => {
-                self.with_shard(shard, |shard, world| shard.invoke(invoke, world));
-            }
+            Job::Invoke(shard, invoke) => self.give(shard, Input::Invoke(ReplyTo::of(token), invoke)),
             Job::Send { shard, invoke, delay_ms } => {
-                self.with_shard(shard, |shard, world| shard.send(invoke, delay_ms, world));
+                self.give(shard, Input::Send(ReplyTo::of(token), invoke, delay_ms));
             }
-            Job::Ask { shard, question } => {
-                self.with_shard(shard, |shard, world| question.ask(shard, token, world));
-            }
-            Job::Route(call) => self.run_route(call),
+            Job::Ask { shard, question } => self.give(shard, Input::Ask(token, question)),
+            Job::Route(call) => self.run_route(ReplyTo::of(token), call),
         }
         self.handle_events();
     }
@@ -329,7 +319,7 @@ impl<P: Platform> Core<P> {
         }
         let owner = self.options.placement.core_of(to);
         if owner == self.options.index {
-            return self.with_shard(to, |shard, world| shard.peer(message, world));
+            return self.give(to, Input::Peer(message));
         }
         self.platform.send(owner, CoreMessage::Peer { to, message });
     }
@@ -339,7 +329,7 @@ impl<P: Platform> Core<P> {
         if self.is_replicated() {
             return self.accept_peer_of_cluster(to, message);
         }
-        self.with_shard(to, |shard, world| shard.peer(message, world));
+        self.give(to, Input::Peer(message));
     }
 
     /// Answers a request that no shard will answer.

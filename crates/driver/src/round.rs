@@ -2,7 +2,7 @@
 
 use millrace_base::Lsn;
 use millrace_log::{Committed, ShardRange, Space};
-use millrace_shard::{Sequence, Shard};
+use millrace_shard::{Input, Sequence, Shard};
 
 use crate::core::Core;
 use crate::message::{CoreMessage, ShardMail};
@@ -77,16 +77,14 @@ impl<P: Platform> Core<P> {
 
     pub(crate) fn hand_mail(&mut self, mail: ShardMail) {
         match mail {
-            ShardMail::Message { to, delivery } => {
-                self.with_shard(to, |shard, world| shard.deliver(delivery, world));
-            }
+            ShardMail::Message { to, delivery } => self.give(to, Input::Deliver(delivery)),
             ShardMail::Arrived { to, from, sequence } => {
                 let sequence = if self.platform.has_planted(DriverBug::AcknowledgeTooMuch) {
                     Sequence { lsn: Lsn(u64::MAX >> 1), ..sequence }
                 } else {
                     sequence
                 };
-                self.with_shard(to, |shard, world| shard.acknowledged(from, sequence, world));
+                self.give(to, Input::Acknowledged { from, sequence });
             }
         }
     }
@@ -114,7 +112,7 @@ impl<P: Platform> Core<P> {
                 } else {
                     for range in batch.committed() {
                         let last = self.durable_up_to(range);
-                        self.with_shard(range.shard, |shard, world| shard.durable(last, world));
+                        self.give(range.shard, Input::Durable(last));
                     }
                 }
                 batch.clear();
@@ -156,7 +154,7 @@ impl<P: Platform> Core<P> {
         for id in self.local_shards() {
             if self.shard_mut(id).is_some_and(|shard| !shard.is_stopped()) {
                 self.count_stopped(None);
-                self.with_shard(id, |shard, world| shard.stop(reason, world));
+                self.give(id, Input::Stop(reason.to_owned()));
             }
         }
         self.batch.clear();

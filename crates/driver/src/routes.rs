@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
-use millrace_func::{FetchRequest, Offload, WorkerTurn};
-use millrace_shard::{OffloadTicket, RouteCall, UnplacedRoute, UnplacedStep};
+use millrace_func::{FetchRequest, Offload, RouteReply, WorkerTurn};
+use millrace_shard::{Input, OffloadTicket, ReplyTo, RouteCall, UnplacedRoute, UnplacedStep};
 
 use crate::core::Core;
 use crate::message::Job;
@@ -12,15 +12,14 @@ use crate::platform::Platform;
 use crate::replicated::Way;
 
 impl<P: Platform> Core<P> {
-    pub(crate) fn run_route(&mut self, call: RouteCall) {
-        let token = call.info.token;
+    pub(crate) fn run_route(&mut self, to: ReplyTo<RouteReply>, call: RouteCall) {
         let shard_count = self.options.placement.shard_count();
-        let step = self.with_world(None, |_, world| UnplacedRoute::start(call, shard_count, world));
+        let step = self.with_world(None, |_, world| UnplacedRoute::start(to, call, shard_count, world));
         match step {
             Ok(step) => self.route_stepped(step, None),
             Err(reason) => {
                 tracing::error!(reason, "running a route broke an invariant");
-                self.answer(token, Err(Error::new(ErrorCode::Internal, "the route could not be run")));
+                self.answer(to.token(), Err(Error::new(ErrorCode::Internal, "the route could not be run")));
             }
         }
     }
@@ -47,14 +46,14 @@ impl<P: Platform> Core<P> {
                     if unplaced.awaits_offload() {
                         self.adopted.insert(unplaced.nonce(), shard);
                     }
-                    self.with_shard(shard, |shard, world| shard.adopt(unplaced, world));
+                    self.give(shard, Input::Adopt(unplaced));
                     return;
                 }
                 let call = self.with_world(None, |_, world| unplaced.cancel(world));
-                if let Ok(Some(call)) = call {
+                if let Ok(Some((to, call))) = call {
                     // A request that was itself passed on to here keeps its way back: its pending reply is forwarded.
                     let now_ns = self.platform.monotonic_ns();
-                    self.pass_on(owner, call.info.token, Job::Route(call), now_ns);
+                    self.pass_on(owner, to.token(), Job::Route(call), now_ns);
                 }
             }
         }
@@ -63,9 +62,9 @@ impl<P: Platform> Core<P> {
     /// A route's first call is for a shard that is not open here: it begins again where that is.
     fn route_goes_on(&mut self, unplaced: UnplacedRoute, shard: ShardId) {
         let call = self.with_world(None, |_, world| unplaced.cancel(world));
-        if let Ok(Some(call)) = call {
-            let (token, now_ns) = (call.info.token, self.platform.monotonic_ns());
-            self.dispatch(Some(shard), Job::Route(call), token, now_ns);
+        if let Ok(Some((to, call))) = call {
+            let now_ns = self.platform.monotonic_ns();
+            self.dispatch(Some(shard), Job::Route(call), to.token(), now_ns);
         }
     }
 
@@ -121,7 +120,7 @@ impl<P: Platform> Core<P> {
         if is_waiting && let Some(unplaced) = self.unplaced.remove(&ticket.nonce) {
             self.resume_unplaced(unplaced, ticket, result);
         } else if let Some(shard) = ticket.shard.or(self.adopted.get(&ticket.nonce).copied()) {
-            self.with_shard(shard, |shard, world| shard.complete(ticket, result, world));
+            self.give(shard, Input::Complete(ticket, result));
         }
         // What has been asked for in this very turn is among the events yet.
         if self.open_offloads == 0 && self.events.is_empty() {

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_func::RouteReply;
+use millrace_shard::question::Ask;
 use millrace_shard::{InvocationId, Invoke, RouteCall, TypedReply};
 
 use crate::message::Job;
-use crate::question::Ask;
 
 /// A request, and the type of its reply.
 pub trait Request {

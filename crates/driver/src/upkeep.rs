@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use millrace_base::{Lsn, ShardId};
-use millrace_shard::Shard;
+use millrace_shard::{Figures, Input, Shard};
 use millrace_store::{FlushChunk, Store, StoreError};
 
 use crate::core::Core;
@@ -135,9 +135,9 @@ impl<P: Platform> Core<P> {
             let now_ms = self.monotonic_ms();
             if now_ms - self.upkeep.last_tick_ms[index] >= SHARD_TICK_MS {
                 self.upkeep.last_tick_ms[index] = now_ms;
-                self.with_shard(id, |shard, world| shard.tick(world));
+                self.give(id, Input::Tick);
             } else {
-                self.with_shard(id, |shard, world| shard.run_due(world));
+                self.give(id, Input::RunDue);
             }
             self.handle_events();
             let now = self.now();
@@ -153,11 +153,7 @@ impl<P: Platform> Core<P> {
         !self.upkeep.due.is_empty()
     }
 
-    fn sum(&mut self, mut of: impl FnMut(&mut Shard) -> usize) -> usize {
-        self.shards.iter_mut().flatten().map(&mut of).sum()
-    }
-
-    /// The same over all states here, also those that no shard runs over.
+    /// The sum over all states here, also those that no shard runs over.
     fn sum_stores(&mut self, mut of: impl FnMut(&mut Store) -> usize) -> usize {
         let hosted = self.replicated.iter_mut().flat_map(|replicated| replicated.stores()).map(&mut of).sum::<usize>();
         hosted + self.shards.iter_mut().flatten().map(|shard| of(shard.store())).sum::<usize>()
@@ -204,29 +200,25 @@ impl<P: Platform> Core<P> {
         let resident = self.sum_stores(|store| store.resident_bytes());
         let entities = self.sum_stores(|store| store.resident_entities());
         let dirty = self.sum_stores(|store| store.dirty_bytes());
-        let waiting = self.sum(|shard| shard.waiting());
-        let locked = self.sum(|shard| shard.locked_entities());
-        let unfinished = self.sum(|shard| shard.unfinished());
-        let workflows = self.sum(|shard| shard.workflows());
-        let pending = self.sum(|shard| shard.pending_workflows());
-        let dead_letters = self.sum(|shard| shard.dead_letters());
-        let failed_attempts: u64 = self.shards.iter().flatten().map(Shard::failed_attempts).sum();
-        let restarts: u64 = self.shards.iter().flatten().map(Shard::restarts).sum();
+        let figures: Vec<Figures> = self.shards().map(Shard::figures).collect();
+        let sum = |of: fn(&Figures) -> usize| figures.iter().map(of).sum::<usize>() as u64;
+        let failed_attempts: u64 = figures.iter().map(|one| one.failed_attempts).sum();
+        let restarts: u64 = figures.iter().map(|one| one.restarts).sum();
         self.metrics.resident_bytes.set(resident as u64);
         self.metrics.resident_entities.set(entities as u64);
         self.metrics.dirty_bytes.set(dirty as u64);
-        self.metrics.waiting_transactions.set(waiting as u64);
-        self.metrics.locked_entities.set(locked as u64);
-        self.metrics.unfinished_commits.set(unfinished as u64);
-        self.metrics.workflows.set(workflows as u64);
-        self.metrics.pending_workflows.set(pending as u64);
-        self.metrics.dead_letters.set(dead_letters as u64);
+        self.metrics.waiting_transactions.set(sum(|one| one.waiting));
+        self.metrics.locked_entities.set(sum(|one| one.locked_entities));
+        self.metrics.unfinished_commits.set(sum(|one| one.unfinished));
+        self.metrics.workflows.set(sum(|one| one.workflows));
+        self.metrics.pending_workflows.set(sum(|one| one.pending_workflows));
+        self.metrics.dead_letters.set(sum(|one| one.dead_letters));
         let counted = &self.metrics.transaction_restarts;
         counted.add(restarts.saturating_sub(counted.get()));
         let counted = &self.metrics.failed_attempts;
         counted.add(failed_attempts.saturating_sub(counted.get()));
         for (index, counted) in self.metrics.workflows_ended.iter().enumerate() {
-            let ended: u64 = self.shards.iter().flatten().map(|shard| shard.ended_workflows()[index]).sum();
+            let ended: u64 = figures.iter().map(|one| one.ended_workflows[index]).sum();
             counted.add(ended.saturating_sub(counted.get()));
         }
         self.metrics.queued_requests.set(self.queue.len() as u64);

@@ -1,18 +1,22 @@
 //! The bytes of frames: golden ones for every kind of message, and what becomes of damaged ones.
 //!
-//! `golden/frames.txt` is the truth for peers of other builds. A new kind of message adds a line; a line never changes.
+//! `golden/frames.txt` is the truth for peers of other builds. A new kind of message adds a line. A line that changes goes to
+//! `golden/earlier_frames.txt`, and is understood for as long as its version is read.
 
 #![allow(clippy::disallowed_methods, reason = "tests use real files")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::{Intervention, StateFields};
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, TransactionId, UnixMillis, Value, ValueKind};
+use millrace_base::{
+    EntityKey, Error, ErrorCode, IdempotencyKey, Lsn, Name, ShardId, TransactionId, UnixMillis, Value, ValueKind,
+};
 use millrace_driver::question::{
-    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
+    EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
     ReadDeadLetter, ReadInvocation, ReadState, Signal,
 };
 use millrace_driver::{CoreAddress, CoreMessage, Frame, Job, Question, ShardMail};
@@ -44,8 +48,12 @@ impl HeaderSource for Headers {
     }
 }
 
+fn idempotency_key(text: &str) -> IdempotencyKey {
+    IdempotencyKey::new(text.as_bytes()).expect("short and visible").kept()
+}
+
 fn info() -> RequestInfo {
-    RequestInfo { token: Token(1), time: TIME, nonce: 3, idempotency_key: Some("key".into()) }
+    RequestInfo { time: TIME, nonce: 3, idempotency_key: Some(idempotency_key("key")) }
 }
 
 fn invoke() -> Invoke {
@@ -91,7 +99,6 @@ fn questions() -> Vec<(&'static str, Question)> {
     let state = |fields| ReadState { entity: entity(), fields }.into();
     vec![
         ("read-invocation", ReadInvocation { sequence, has_journal: true }.into()),
-        ("cancel", Cancel { sequence }.into()),
         ("list-failing-messages", ListFailingMessages { after: Some((*b"f").into()), limit: 3 }.into()),
         ("intervene", Intervene { sequence, intervention: Intervention::Kill }.into()),
         (
@@ -100,7 +107,7 @@ fn questions() -> Vec<(&'static str, Question)> {
                 sequence,
                 name: "go".into(),
                 payload: Bytes::from_static(b"1"),
-                idempotency_key: Some("k".into()),
+                idempotency_key: Some(idempotency_key("k")),
             }
             .into(),
         ),
@@ -322,6 +329,23 @@ fn every_frame_has_its_golden_bytes_and_decodes_from_them() {
         let (name, text) = line.split_once(' ').expect("a name and bytes");
         let frame = Frame::decode(&unhex(text)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(hex(&frame.encode()), text, "{name}");
+    }
+}
+
+/// Programs that put a token into a request's info, and asked for a cancellation by a question of its own.
+#[test]
+fn what_earlier_programs_write_is_understood() {
+    let earlier = include_str!("golden/earlier_frames.txt");
+    let known: BTreeMap<String, Frame> = frames().into_iter().collect();
+    let sequence = SEQUENCE;
+    let question = Intervene { sequence, intervention: Intervention::Cancel }.into();
+    let job = Job::Ask { shard: ShardId(4), question };
+    let cancel = Frame::Message(CoreMessage::Request { from: core(0), token: Token(2), job, since_ns: 3 });
+    for line in earlier.lines() {
+        let (name, text) = line.split_once(' ').expect("a name and bytes");
+        let frame = Frame::decode(&unhex(text)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let meant = if name == "ask-cancel" { &cancel } else { &known[name] };
+        assert_eq!(hex(&frame.encode()), hex(&meant.encode()), "{name}");
     }
 }
 

@@ -10,7 +10,7 @@ use millrace_base::{Error, Name, UnixMillis, Value};
 use millrace_func::HeaderSource;
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel, Message,
-    NestedCall, Offload, OperationId, Program, RouteId, ScanRequest, Start, Step, StepStart,
+    NestedCall, Offload, OperationId, Program, RouteId, ScanRequest, Start, Step,
 };
 use millrace_func_js::{Clocks, JsEngine};
 
@@ -118,30 +118,6 @@ impl Host for OneEntity {
 
     fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
         Ok(OperationId(1))
-    }
-
-    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
-        Ok(OperationId(1))
-    }
-
-    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
-        Ok(OperationId(1))
-    }
-
-    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
-        Ok(StepStart::Known(OperationId(1)))
-    }
-
-    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn invocation(&self) -> Option<String> {
-        None
     }
 
     fn offload(&mut self, _: Offload) -> Result<OperationId, Error> {
@@ -260,7 +236,7 @@ fn main() {
     }
     println!("{:28} {:10} bytes", "memory", engine.memory_bytes(program));
     // SHA-1 of "secret" and the salt "ab".
-    let hash = millrace_func::hex_encode(&millrace_func::sha1(b"secretab"));
+    let hash = millrace_base::hex(&millrace_func::sha1(b"secretab"));
     let credential = Value::json(&format!("\"$sha1${hash}ab\""));
     let host = OneEntity { n: None, document: None, credentials: Value::json("\"secret\""), credential, called: None };
     let mut bench = Bench { engine, program, host, filter, rounds };

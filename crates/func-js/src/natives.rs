@@ -177,7 +177,7 @@ fn digest(call: &Call<'_>, digest: &[u8], encoding: usize) -> Result<Value, Thro
     }
     let encoding = call.context.text(encoding)?;
     let text = match encoding.bytes() {
-        b"hex" => func::hex_encode(digest),
+        b"hex" => millrace_base::hex(digest),
         b"base64" => func::base64_encode(digest, Base64Alphabet::Standard),
         b"base64url" => func::base64_encode(digest, Base64Alphabet::Url),
         _ => return Err(call.context.throw_type("the encoding is \"hex\", \"base64\" or \"base64url\"")),

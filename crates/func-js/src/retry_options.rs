@@ -1,6 +1,6 @@
 //! `{ retry: { attempts, firstMs, longestMs } }`, as `ctx.call` and `ctx.step` of workflows take it.
 
-use millrace_base::limits;
+use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::{Attempts, RetryOptions, Unlimited};
 
 use crate::isolate::Isolate;
@@ -40,6 +40,10 @@ impl Isolate {
         let (least, most) = (*limits::RETRY_PAUSE_MS.start(), *limits::RETRY_PAUSE_MS.end());
         let first_ms = whole(atoms.first_ms, "firstMs", least, most)?;
         let longest_ms = whole(atoms.longest_ms, "longestMs", least, most)?;
-        self.with_host(|host| host.retry_next(RetryOptions { attempts, first_ms, longest_ms }))
+        let refused = || Error::new(ErrorCode::FunctionFailed, "only a workflow says how its calls are tried again");
+        self.with_host(|host| {
+            host.flow().ok_or_else(refused)?.retry_next(RetryOptions { attempts, first_ms, longest_ms });
+            Ok(())
+        })
     }
 }

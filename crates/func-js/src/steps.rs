@@ -54,7 +54,11 @@ impl Isolate {
     /// From here on the code of `step` runs, or the activation's own.
     pub(crate) fn enter_step(&self, step: Option<OperationId>) {
         if self.step.replace(step) != step {
-            self.host.with(|host| host.within_step(step));
+            self.host.with(|host| {
+                if let Some(flow) = host.flow() {
+                    flow.within_step(step);
+                }
+            });
         }
     }
 
@@ -143,7 +147,7 @@ impl Isolate {
             if self.budget.breach().is_some() {
                 return Ok(());
             }
-            if let Some(reported) = self.host.with(|host| host.end_step(id, result)) {
+            if let Some(reported) = self.host.with(|host| host.in_workflow("step")?.end_step(id, result)) {
                 reported?;
             }
             self.forget_step(id);

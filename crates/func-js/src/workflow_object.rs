@@ -80,7 +80,7 @@ fn sleep(call: &Call<'_>) -> Result<Value, Thrown> {
     isolate.check_context(call.this)?;
     let delay_ms = isolate.milliseconds(call.argument(0), "the time to sleep")?;
     isolate.check_operations()?;
-    isolate.await_pause(|| isolate.with_host(|host| host.sleep(delay_ms)))
+    isolate.await_pause(|| isolate.with_host(|host| host.in_workflow("sleep")?.sleep(delay_ms)))
 }
 
 fn wait(call: &Call<'_>) -> Result<Value, Thrown> {
@@ -96,7 +96,7 @@ fn wait(call: &Call<'_>) -> Result<Value, Thrown> {
         }
     }
     isolate.check_operations()?;
-    isolate.await_pause(|| isolate.with_host(|host| host.wait(&name, timeout_ms)))
+    isolate.await_pause(|| isolate.with_host(|host| host.in_workflow("wait")?.wait(&name, timeout_ms)))
 }
 
 fn signal(call: &Call<'_>) -> Result<Value, Thrown> {
@@ -121,7 +121,7 @@ fn step(call: &Call<'_>) -> Result<Value, Thrown> {
     isolate.check_operations()?;
     isolate.retry_next(call.argument(2), "ctx.step")?;
     let (promise, [resolve, reject]) = call.context.promise()?;
-    let start = isolate.with_host(|host| host.begin_step(&name))?;
+    let start = isolate.with_host(|host| host.in_workflow("step")?.begin_step(&name))?;
     let random = isolate.random_bits()?;
     let (StepStart::Run(id) | StepStart::Known(id)) = start;
     isolate.operations.borrow_mut().push(Operation {
@@ -141,13 +141,13 @@ fn step(call: &Call<'_>) -> Result<Value, Thrown> {
 
 fn compensate(call: &Call<'_>) -> Result<Value, Thrown> {
     let nested = crate::context_object::nested_call(call)?;
-    call.isolate.with_host(|host| host.compensate(nested))?;
+    call.isolate.with_host(|host| host.in_workflow("compensate")?.compensate(nested))?;
     Ok(call.context.own(UNDEFINED))
 }
 
 fn id(call: &Call<'_>) -> Result<Value, Thrown> {
     call.isolate.check_context(call.this)?;
-    match call.isolate.with_host(|host| Ok(host.invocation()))? {
+    match call.isolate.with_host(|host| Ok(host.flow().map(|flow| flow.invocation())))? {
         Some(id) => call.context.string(id.as_bytes()),
         None => Ok(call.context.own(UNDEFINED)),
     }

@@ -4,7 +4,7 @@ use millrace_api::objects::{
     AccessInput, BodyDigests, Checksum, ChecksumAlgorithm, Content, DeleteOne, Deleted, Grant, ObjectOperation,
     ObjectReply, ObjectRequest, PutInput, Refusal, Retention, UploadInput, Versioning,
 };
-use millrace_base::{Error, Value, ValueKind, limits};
+use millrace_base::{Error, Value, ValueKind, hex, limits};
 use millrace_checksum::Hasher;
 use millrace_func::{HandlerId, Host, Message, ScanRequest};
 
@@ -176,10 +176,6 @@ fn digests(body: &[u8]) -> BodyDigests {
     let mut hasher = Hasher::new(&[ChecksumAlgorithm::Crc64Nvme]);
     hasher.update(body);
     hasher.finish()
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes room for a new current version, and says which place and id it has: the one before is kept as an older version,

@@ -7,12 +7,12 @@ use millrace_api::objects::{
     Checksum, ChecksumAlgorithm, ChecksumKind, CompletePart, Content, ListedPart, ObjectOperation, ObjectReply,
     ObjectRequest, PartBody, PartInput, PartsPage, Refusal, UploadInput,
 };
-use millrace_base::Error;
+use millrace_base::{Error, hex};
 use millrace_func::{HandlerId, Message, ScanRequest};
 
 use crate::access::{Ask, Known};
 use crate::names::{ERASE, OBJECT, UPLOAD, WRITE, object_key};
-use crate::object::{checked_input, hex, ownership, same_checksum};
+use crate::object::{checked_input, ownership, same_checksum};
 use crate::rows::{
     CompletedRow, PART, PartRow, UPLOAD as INFO, UploadRow, VersionRow, from_value, part_field, part_number, to_value,
 };

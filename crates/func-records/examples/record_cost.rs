@@ -17,7 +17,7 @@ use millrace_api::{Form, PathOperationKind, RecordOperation, RecordQuery, Record
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
     ActivationId, BuiltInCall, Engine, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload,
-    OperationId, ScanRequest, Start, Step, StepStart,
+    OperationId, ScanRequest, Start, Step,
 };
 use serde_json::json;
 
@@ -65,24 +65,6 @@ impl Host for Entity {
     }
     fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
         refuse()
-    }
-    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
-        refuse()
-    }
-    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
-        refuse()
-    }
-    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
-        refuse()
-    }
-    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
-        refuse()
-    }
-    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
-        refuse()
-    }
-    fn invocation(&self) -> Option<String> {
-        None
     }
     fn now(&self) -> UnixMillis {
         UnixMillis(1_700_000_000_000)

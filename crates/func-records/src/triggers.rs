@@ -14,7 +14,6 @@ use millrace_api::{RECORDS_APP, TRIGGERS_SERVICE, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
     App, BuiltInCall, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest,
-    StepStart,
 };
 
 use crate::program::{FOLLOW, RecordProgram};
@@ -238,8 +237,8 @@ impl Host for TriggerHost<'_> {
         }
     }
 
-    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        self.host.find(app, service, handler)
+    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
+        self.host.find(names, on_behalf_of)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -264,41 +263,12 @@ impl Host for TriggerHost<'_> {
         self.host.fetch(request)
     }
 
-    fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error> {
-        self.host.sleep(delay_ms)
-    }
-
-    fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error> {
-        self.host.wait(name, timeout_ms)
-    }
-
-    fn begin_step(&mut self, name: &str) -> Result<StepStart, Error> {
-        self.host.begin_step(name)
-    }
-
-    fn end_step(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<(), Error> {
-        self.host.end_step(operation, result)
-    }
-
-    fn within_step(&mut self, step: Option<OperationId>) {
-        self.host.within_step(step);
-    }
-
     fn cpu_spent_ns(&self) -> u64 {
         self.host.cpu_spent_ns()
     }
 
     fn spend_cpu(&mut self, turn_ns: u64) {
         self.host.spend_cpu(turn_ns);
-    }
-
-    fn compensate(&mut self, call: NestedCall) -> Result<(), Error> {
-        let call = self.outer_call(call)?;
-        self.host.compensate(call)
-    }
-
-    fn invocation(&self) -> Option<String> {
-        self.host.invocation()
     }
 
     fn now(&self) -> UnixMillis {

@@ -96,9 +96,13 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
             let begun = fetch_request(&request, attempt.kind == AttemptKind::Route)?;
             attempt.began(operation, Asked::Json, begun.and_then(|request| host.fetch(request)));
         }
-        WorkerFrame::Sleep { operation, delay_ms } => attempt.began(operation, Asked::Json, host.sleep(delay_ms)),
+        WorkerFrame::Sleep { operation, delay_ms } => {
+            let begun = host.in_workflow("sleep").and_then(|flow| flow.sleep(delay_ms));
+            attempt.began(operation, Asked::Json, begun);
+        }
         WorkerFrame::Wait { operation, name, timeout_ms } => {
-            attempt.began(operation, Asked::Json, host.wait(&name, timeout_ms));
+            let begun = host.in_workflow("wait").and_then(|flow| flow.wait(&name, timeout_ms));
+            attempt.began(operation, Asked::Json, begun);
         }
         WorkerFrame::Step { operation, name, policy: _ } => step(attempt, operation, &name, host),
         WorkerFrame::StepEnd { operation, result } => {
@@ -109,9 +113,9 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
                 Ok(FrameValue::Raw(_)) => return Err(broken("a step's result is not JSON")),
                 Err(error) => Err(as_error(attempt, error)),
             };
-            host.end_step(id, result)?;
+            host.in_workflow("step")?.end_step(id, result)?;
         }
-        WorkerFrame::Compensate { target } => host.compensate(nested(program, attempt, target)??)?,
+        WorkerFrame::Compensate { target } => compensate(nested(program, attempt, target)??, host)?,
         WorkerFrame::Record { operation, type_name, id, request } => {
             attempt.began(operation, Asked::Record, begin_record(&type_name, &id, &request, host)?);
         }
@@ -124,6 +128,10 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         | WorkerFrame::Resumed { .. } => {}
     }
     Ok(())
+}
+
+fn compensate(call: NestedCall, host: &mut dyn Host) -> Result<(), Error> {
+    host.in_workflow("compensate")?.compensate(call)
 }
 
 fn log_level(level: u8) -> LogLevel {
@@ -185,7 +193,7 @@ fn send(
 }
 
 fn step(attempt: &mut Attempt, operation: u32, name: &str, host: &mut dyn Host) {
-    match host.begin_step(name) {
+    match host.in_workflow("step").and_then(|flow| flow.begin_step(name)) {
         Ok(StepStart::Run(id)) => {
             attempt.began(operation, Asked::Step, Ok(id));
             // The worker is to run the step's code, and to say what came of it.

@@ -59,7 +59,7 @@ fn begin_handler(
         service: service.name.clone(),
         handler: handler.name.clone(),
         key: Bytes::copy_from_slice(key),
-        invocation: host.invocation().unwrap_or_default(),
+        invocation: host.flow().map(|flow| flow.invocation()).unwrap_or_default(),
         input: Bytes::copy_from_slice(input),
         is_whole: fields.is_whole,
         has_declared: fields.has_declared,

@@ -39,6 +39,21 @@ impl Loaded {
             }
         }
     }
+
+    /// Whether something of a built-in app may set off the app's handlers.
+    ///
+    /// # Errors
+    /// `forbidden`, naming the setting that would allow it.
+    pub fn may_be_set_off(&self, app: &str, name: &str) -> Result<(), Error> {
+        match app {
+            OBJECTS_APP => self.objects.allows(name),
+            _ => {
+                let message =
+                    format!("nothing of the built-in app {app:?} sets off handlers of {:?}", self.app.as_str());
+                Err(Error::new(ErrorCode::Forbidden, message))
+            }
+        }
+    }
 }
 
 /// What a query gave that was answered at once.
@@ -57,6 +72,26 @@ impl Answer {
         match self {
             Answer::Value(output) => output,
             Answer::BuiltIn(reply) => reply.to_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_base::Name;
+
+    use super::*;
+    use crate::{App, ObjectPolicy};
+
+    #[test]
+    fn an_app_says_which_buckets_set_off_its_handlers_and_nothing_else_does() {
+        let objects = ObjectPolicy::new(vec!["photos".to_owned()]).expect("a name");
+        let app = App { objects, ..App::new(Name::new("shop").expect("a name")) };
+        let loaded = Loaded::new(&app, 1, Vec::new());
+        assert_eq!(loaded.may_be_set_off(OBJECTS_APP, "photos"), Ok(()));
+        for (by, name) in [(OBJECTS_APP, "letters"), (RECORDS_APP, "photos"), ("shop", "photos")] {
+            let refused = loaded.may_be_set_off(by, name).map_err(|error| error.code);
+            assert_eq!(refused, Err(ErrorCode::Forbidden), "{by}/{name}");
         }
     }
 }

@@ -186,30 +186,20 @@ pub fn base64_decode(text: &[u8]) -> Option<Vec<u8>> {
     if is_url { URL.decode(text).ok() } else { STANDARD.decode(text).ok() }
 }
 
-/// Lower-case hexadecimal text of `bytes`.
-#[must_use]
-pub fn hex_encode(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| DIGITS[usize::from(nibble & 15)];
-    let mut text = vec![0; bytes.len() * 2];
-    for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(bytes) {
-        *pair = [digit(byte >> 4), digit(*byte)];
-    }
-    String::from_utf8(text).expect("digits are ASCII")
-}
-
 #[cfg(test)]
 mod tests {
+    use millrace_base::hex;
+
     use super::*;
     use proptest::prelude::*;
 
     #[test]
     fn known_answers() {
-        assert_eq!(hex_encode(&sha1(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert_eq!(hex_encode(&sha256(b"abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(hex(&sha1(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        assert_eq!(hex(&sha256(b"abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         // RFC 4231, test case 2.
         assert_eq!(
-            hex_encode(&hmac_sha256(b"Jefe", b"what do ya want for nothing?")),
+            hex(&hmac_sha256(b"Jefe", b"what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
         );
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{BuiltInCall, FetchRequest, LogLevel, Message, NestedCall, Offload};
-use crate::{RouteId, ScanRequest, StepStart};
+use crate::{RouteId, ScanRequest};
 use millrace_base::{ErrorCode, UnixMillis, Value};
 
 /// Tells what it was asked. Input `wait` waits, and any result ends that.
@@ -127,24 +127,6 @@ impl Host for NoHost {
     }
     fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
         never()
-    }
-    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
-        never()
-    }
-    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
-        never()
-    }
-    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
-        never()
-    }
-    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
-        never()
-    }
-    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
-        never()
-    }
-    fn invocation(&self) -> Option<String> {
-        None
     }
     fn now(&self) -> UnixMillis {
         UnixMillis(0)

@@ -92,7 +92,7 @@ pub type EntityVisitor<'a> = dyn FnMut(EntityRows) -> Visit + 'a;
 /// What a workflow that comes to a `ctx.step` has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepStart {
-    /// Run the step's code, then report with [`Host::end_step`].
+    /// Run the step's code, then report with [`Flow::end_step`].
     Run(OperationId),
     /// Its result is known: the frame will be resumed with it.
     Known(OperationId),
@@ -161,26 +161,13 @@ pub trait Host {
     /// `forbidden` when the frame's app may not ask for it; in the built-in app's terms when there is no such service.
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error>;
 
-    /// As [`Host::find`], for a bucket whose rules name the handler: the app has to allow that bucket.
-    ///
-    /// # Errors
-    /// As for [`Host::find`]; `forbidden` where the app does not allow it.
-    fn find_for_bucket(
-        &mut self,
-        _bucket: &str,
-        app: &str,
-        _service: &str,
-        _handler: &str,
-    ) -> Result<HandlerId, Error> {
-        Err(Error::new(ErrorCode::Forbidden, format!("no bucket of this host can call the app {app:?}")))
-    }
-
-    /// The handler of that name in another app. Only built-in apps may ask, for triggers of records and notifications
-    /// of objects: they belong to no app, and what they set off is some app's business. Apps see nothing of each other.
+    /// The handler of that name in another app. Only built-in apps may ask: what belongs to them belongs to no app, and
+    /// what it sets off is some app's business. Apps see nothing of each other. `on_behalf_of` names what sets it off, where
+    /// the other app has to allow that.
     ///
     /// # Errors
     /// `forbidden`, or what names that mean nothing give.
-    fn find(&mut self, app: &str, _service: &str, _handler: &str) -> Result<HandlerId, Error> {
+    fn find(&mut self, [app, _service, _handler]: [&str; 3], _on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
         Err(Error::new(ErrorCode::Forbidden, format!("an app cannot call what belongs to another one: {app:?}")))
     }
 
@@ -242,39 +229,10 @@ pub trait Host {
         Ok(None)
     }
 
-    /// `ctx.sleep`, in workflows. The frame will be resumed with `null`.
-    fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error>;
-
-    /// `ctx.wait`, in workflows. The activation will be resumed with the payload of the next signal of that name that
-    /// nobody has taken yet. If none comes in time, it is resumed with `wait-limit`.
-    fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error>;
-
-    /// In workflows: how the next call or step is tried again, if it fails.
-    ///
-    /// # Errors
-    /// In other handlers, whose errors reach the caller.
-    fn retry_next(&mut self, _options: RetryOptions) -> Result<(), Error> {
-        Err(Error::new(ErrorCode::FunctionFailed, "only a workflow says how its calls are tried again"))
+    /// What only a workflow may ask for; `None` in other handlers.
+    fn flow(&mut self) -> Option<&mut dyn Flow> {
+        None
     }
-
-    /// `ctx.step`, in workflows: asks whether the step's code has to run.
-    fn begin_step(&mut self, name: &str) -> Result<StepStart, Error>;
-
-    /// A step's code has ended with JSON text or an error, which is noted. The frame will be
-    /// resumed for `operation` with what was noted.
-    fn end_step(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<(), Error>;
-
-    /// Whose operations the next ones are: those of the code of the step with this operation, or
-    /// the workflow's own. A turn begins with the workflow's own. A replay that knows a step's
-    /// result never runs its code, so what that code asked for must not be counted as the workflow's.
-    fn within_step(&mut self, _step: Option<OperationId>) {}
-
-    /// `ctx.compensate`, in workflows: a call to make if the workflow fails or is cancelled; the
-    /// last one first.
-    fn compensate(&mut self, call: NestedCall) -> Result<(), Error>;
-
-    /// The id of the running workflow's invocation; `None` in other handlers.
-    fn invocation(&self) -> Option<String>;
 
     /// The time of the invocation: the same through all its frames and retries.
     fn now(&self) -> UnixMillis;
@@ -284,6 +242,49 @@ pub trait Host {
 
     /// Writes a line to the node's log.
     fn log(&mut self, level: LogLevel, line: &str);
+}
+
+/// What a workflow may ask of the world beyond other handlers.
+pub trait Flow {
+    /// `ctx.sleep`. The frame will be resumed with `null`.
+    fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error>;
+
+    /// `ctx.wait`. The activation will be resumed with the payload of the next signal of that name that
+    /// nobody has taken yet. If none comes in time, it is resumed with `wait-limit`.
+    fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error>;
+
+    /// How the next call or step is tried again, if it fails.
+    fn retry_next(&mut self, options: RetryOptions);
+
+    /// `ctx.step`: asks whether the step's code has to run.
+    fn begin_step(&mut self, name: &str) -> Result<StepStart, Error>;
+
+    /// A step's code has ended with JSON text or an error, which is noted. The frame will be
+    /// resumed for `operation` with what was noted.
+    fn end_step(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<(), Error>;
+
+    /// Whose operations the next ones are: those of the code of the step with this operation, or
+    /// the workflow's own. A turn begins with the workflow's own. A replay that knows a step's
+    /// result never runs its code, so what that code asked for must not be counted as the workflow's.
+    fn within_step(&mut self, step: Option<OperationId>);
+
+    /// `ctx.compensate`: a call to make if the workflow fails or is cancelled; the
+    /// last one first.
+    fn compensate(&mut self, call: NestedCall) -> Result<(), Error>;
+
+    /// The id of the running workflow's invocation.
+    fn invocation(&self) -> String;
+}
+
+impl dyn Host + '_ {
+    /// What only a workflow may ask for, for `ctx.` and this name.
+    ///
+    /// # Errors
+    /// In other handlers.
+    pub fn in_workflow(&mut self, name: &str) -> Result<&mut dyn Flow, Error> {
+        let refused = || Error::new(ErrorCode::FunctionFailed, format!("ctx.{name} is for workflows only"));
+        self.flow().ok_or_else(refused)
+    }
 }
 
 /// One entity as somebody sees it who only reads its fields: every [`Host`], and less than one.

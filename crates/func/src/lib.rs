@@ -31,7 +31,7 @@ pub use catalog::{Catalog, Loaded, RouteMatch};
 pub use cron::Cron;
 pub use crypto::{
     Base64Alphabet, Offload, argon2id_hash, argon2id_verify, base64_decode, base64_encode, equal_in_constant_time,
-    hex_encode, hmac_sha256, sha1, sha256,
+    hmac_sha256, sha1, sha256,
 };
 pub use engine::{ActivationId, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
 pub use engines::Engines;
@@ -39,7 +39,7 @@ pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
 pub use host::{
-    EntityRows, EntityScan, EntityVisitor, FieldRows, Host, LogLevel, Message, NestedCall, OperationId, Reader,
+    EntityRows, EntityScan, EntityVisitor, FieldRows, Flow, Host, LogLevel, Message, NestedCall, OperationId, Reader,
     ScanRequest, StepStart, Visit,
 };
 pub use limits::Limits;

@@ -1,5 +1,4 @@
-//! Strict readers of what arrives inside a URL or a header: percent-encoding, queries,
-//! idempotency keys. None of them panics or allocates beyond the input's size.
+//! Strict readers of what arrives inside a URL or a header: percent-encoding, queries. None of them panics or allocates beyond the input's size.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use millrace_api::{InvocationStatus, StateFields};
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_records::url::{bounded, is_digits};
-pub use millrace_records::url::{decode, decode_key, decode_text, idempotency_key};
+pub use millrace_records::url::{decode, decode_key, decode_text};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
@@ -176,8 +175,10 @@ pub fn check_query(query: Option<&str>, is_known: impl Fn(&str) -> bool) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use millrace_base::IdempotencyKey;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn decodes_only_what_is_encoded() {
@@ -260,11 +261,11 @@ mod tests {
 
     #[test]
     fn idempotency_keys_are_short_and_visible() {
-        assert_eq!(idempotency_key(b"abc-1"), Ok("abc-1"));
-        assert!(idempotency_key(&[b'k'; limits::IDEMPOTENCY_KEY_BYTES]).is_ok());
-        assert!(idempotency_key(&[b'k'; limits::IDEMPOTENCY_KEY_BYTES + 1]).is_err());
+        assert_eq!(IdempotencyKey::new(b"abc-1").expect("short and visible").as_str(), "abc-1");
+        assert!(IdempotencyKey::new(&[b'k'; limits::IDEMPOTENCY_KEY_BYTES]).is_ok());
+        assert!(IdempotencyKey::new(&[b'k'; limits::IDEMPOTENCY_KEY_BYTES + 1]).is_err());
         for bad in [&b""[..], b"a b", b"\x00", "ä".as_bytes(), b"\xff"] {
-            assert!(idempotency_key(bad).is_err());
+            assert!(IdempotencyKey::new(bad).is_err());
         }
     }
 
@@ -284,7 +285,7 @@ mod tests {
             let _ = delay_ms(Some(&text));
             let _ = (page_items(Some(&text)), page_after(Some(&text)), invocation_status(Some(&text)));
             let _ = (name_parameter(Some(&text), &name), check_query(Some(&text), |known| known == name));
-            let _ = idempotency_key(&value);
+            let _ = IdempotencyKey::new(&value);
         }
     }
 }

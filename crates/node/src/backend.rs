@@ -13,11 +13,11 @@ use millrace_api::{
     RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving,
     SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
-use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::ReadState;
 use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
-use millrace_func::{HandlerId, HandlerKind, Program};
-use millrace_shard::{EntityState, Invoke, ReplyTo, RequestInfo, RouteCall, Token, TypedReply};
+use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
+use millrace_shard::{EntityState, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
 use crate::apps::app_from_files;
 use crate::built_in_apps::{self, refuse_system_name};
@@ -51,11 +51,15 @@ impl CoreHandle {
     /// Whether this node knows what its cluster has agreed on, or stands alone.
     #[must_use]
     pub fn is_guided(&self) -> bool {
-        check_guided(&self.core.borrow()).is_ok()
+        catalog(&self.core.borrow()).is_ok()
     }
 
     /// Asks one shard for something, wherever it is.
+    ///
+    /// # Errors
+    /// As for [`catalog`], and those of the question.
     pub(crate) async fn ask<Q: Ask<Reply: 'static>>(&self, shard: ShardId, question: Q) -> Result<Q::Reply, Error> {
+        catalog(&self.core.borrow())?;
         self.begin(Asked { shard, question }).reply().await
     }
 
@@ -134,16 +138,15 @@ fn invoke(
     request: &CallRequest<'_>,
     is_sent: bool,
 ) -> Result<(ShardId, Invoke), Error> {
-    check_guided(core)?;
+    let catalog = catalog(core)?;
     refuse_records(request.app)?;
-    let catalog = &core.programs.catalog;
     let (program, service) = catalog.service(request.app, request.service)?;
     let place = (app_of(core, program), request.service);
     // Who may not even read is not told what handlers there are.
     authorise(principal, place, true).or_else(|_| authorise(principal, place, false))?;
-    let (handler, kind) = core.programs.catalog.handler(program, service, request.handler)?;
+    let (handler, kind) = catalog.handler(program, service, request.handler)?;
     authorise(principal, place, kind == HandlerKind::Query && !is_sent)?;
-    let info = info(core, request.idempotency_key);
+    let info = info(core, request.idempotency_key.map(IdempotencyKey::kept));
     let shard = shard_of_key(request.key, core.placement().shard_count());
     Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
 }
@@ -155,18 +158,18 @@ fn route_call(
     request: RouteRequest,
     arrival: Arrival,
 ) -> Result<(CallWatch, RouteCall), Error> {
-    check_guided(core)?;
+    let catalog = catalog(core)?;
     refuse_records(request.app.as_deref())?;
-    let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
+    let (program, service) = catalog.service(request.app.as_deref(), &request.service)?;
     authorise(principal, (app_of(core, program), &request.service), false)?;
-    let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
+    let route = catalog.route(program, service, &request.method, &request.path)?;
     let watch = CallWatch {
         metric: route_metric(core, route.id).cloned(),
         began_ns: arrival.now_ns,
         shown: prints_calls(core).then(|| format!("{} /{}{}", request.method, request.service, request.path)),
     };
     let call = RouteCall {
-        info: info(core, request.idempotency_key.as_deref()),
+        info: info(core, request.idempotency_key),
         route,
         method: request.method.into(),
         path: request.path.into(),
@@ -179,9 +182,13 @@ fn route_call(
     Ok((watch, call))
 }
 
-/// A node of a cluster may not know yet what is deployed.
-pub(crate) fn check_guided(core: &Core) -> Result<(), Error> {
-    core.platform.shared.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check_guided())
+/// What is deployed. Every request of a front looks here or asks a shard, so nothing is told before it is known.
+///
+/// # Errors
+/// When a node of a cluster does not know yet what is deployed.
+pub(crate) fn catalog(core: &Core) -> Result<&Catalog, Error> {
+    core.platform.shared.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check_guided())?;
+    Ok(&core.programs.catalog)
 }
 
 fn app_of(core: &Core, program: Program) -> &str {
@@ -193,11 +200,10 @@ pub(crate) fn authorise(principal: &Principal, (app, service): (&str, &str), is_
     principal.require(if is_read { Permission::Read { app, service } } else { Permission::Call { app, service } })
 }
 
-/// What every request carries; the token is set when it is submitted.
-pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> RequestInfo {
+/// What every request carries.
+pub(crate) fn info(core: &mut Core, idempotency_key: Option<IdempotencyKey>) -> RequestInfo {
     let nonce = core.take_nonce();
-    let idempotency_key = idempotency_key.map(Box::from);
-    RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key }
+    RequestInfo { time: core.now(), nonce, idempotency_key }
 }
 
 impl Calls for CoreHandle {
@@ -229,12 +235,12 @@ impl Calls for CoreHandle {
     async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
         let (shard, entity) = {
             let core = self.core.borrow();
-            check_guided(&core)?;
+            let catalog = catalog(&core)?;
             refuse_records(request.app)?;
-            let (program, service) = core.programs.catalog.service(request.app, request.service)?;
+            let (program, service) = catalog.service(request.app, request.service)?;
             authorise(principal, (app_of(&core, program), request.service), true)?;
             let id = HandlerId { program, service, handler: 0 };
-            let entity = core.programs.catalog.entity(id, request.key);
+            let entity = catalog.entity(id, request.key);
             let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
             (shard_of_key(request.key, core.placement().shard_count()), entity)
         };
@@ -244,7 +250,6 @@ impl Calls for CoreHandle {
 
 impl Invocations for CoreHandle {
     async fn invocation(&self, principal: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
-        check_guided(&self.core.borrow())?;
         invocations::read(self, principal, id, has_journal).await
     }
 
@@ -253,12 +258,10 @@ impl Invocations for CoreHandle {
         principal: &Principal,
         request: InvocationsRequest<'_>,
     ) -> Result<Page<Invocation>, Error> {
-        check_guided(&self.core.borrow())?;
         invocations::list(self, principal, request).await
     }
 
     async fn intervene(&self, principal: &Principal, id: &str, intervention: Intervention) -> Result<(), Error> {
-        check_guided(&self.core.borrow())?;
         invocations::intervene(self, principal, id, intervention).await
     }
 
@@ -268,9 +271,8 @@ impl Invocations for CoreHandle {
         id: &str,
         name: &str,
         payload: Bytes,
-        idempotency_key: Option<&str>,
+        idempotency_key: Option<IdempotencyKey<&str>>,
     ) -> Result<(), Error> {
-        check_guided(&self.core.borrow())?;
         invocations::signal(self, principal, id, (name, payload), idempotency_key).await
     }
 
@@ -281,22 +283,18 @@ impl Invocations for CoreHandle {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Page<DeadLetter>, Error> {
-        check_guided(&self.core.borrow())?;
         invocations::dead_letters(self, principal, is_waiting, after, limit).await
     }
 
     async fn retry_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {
-        check_guided(&self.core.borrow())?;
         invocations::end_dead_letter(self, principal, id, true).await
     }
 
     async fn drop_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {
-        check_guided(&self.core.borrow())?;
         invocations::end_dead_letter(self, principal, id, false).await
     }
 
     async fn schedules(&self, principal: &Principal, request: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
-        check_guided(&self.core.borrow())?;
         schedules::list(self, principal, request).await
     }
 }
@@ -350,15 +348,14 @@ impl Deployments for CoreHandle {
     async fn apps(&self, principal: &Principal) -> Result<Vec<AppInfo>, Error> {
         principal.require(Permission::Deploy)?;
         let core = self.core.borrow();
-        check_guided(&core)?;
-        let catalog = &core.programs.catalog;
+        let catalog = catalog(&core)?;
         let shown = catalog.apps().filter(|(name, _)| !is_built_in(name.as_str()));
         let loaded = shown.filter_map(|(_, program)| catalog.program(program));
         Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
     }
 
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
-        check_guided(&self.core.borrow())?;
+        catalog(&self.core.borrow())?;
         built_in_apps::system_app(&self.shared(), principal, app)
     }
 
@@ -384,7 +381,7 @@ impl Records for CoreHandle {
 
     async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
         principal.require(Permission::Deploy)?;
-        check_guided(&self.core.borrow())?;
+        catalog(&self.core.borrow())?;
         records::sweep(self, type_name).await
     }
 
@@ -392,7 +389,7 @@ impl Records for CoreHandle {
         if !principal.may(Permission::Read { app: RECORDS_APP, service: type_name }) {
             principal.require(Permission::Deploy)?;
         }
-        check_guided(&self.core.borrow())?;
+        catalog(&self.core.borrow())?;
         records::are_there(self, type_name).await
     }
 

@@ -8,15 +8,14 @@ use millrace_api::{
     DeadLetter, Failure, Intervention, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission,
     Principal, READ_HANDLER, Target, WRITE_HANDLER, WorkflowState, is_built_in,
 };
-use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
+use millrace_base::{Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, hex, limits, shard_of_key};
 use millrace_driver::question::{
-    Cancel, EndDeadLetter, Intervene, ListDeadLetters, ListFailingMessages, ListWorkflows, ReadDeadLetter,
-    ReadInvocation, Signal,
+    EndDeadLetter, Intervene, ListDeadLetters, ListFailingMessages, ListWorkflows, ReadDeadLetter, ReadInvocation,
+    Signal,
 };
 use millrace_format::{
     DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, MessageRecord, ResultState, WorkflowRecord,
 };
-use millrace_func::hex_encode as hex;
 use millrace_shard::{
     DEAD_LETTER_PREFIX, FoundInvocation, InvocationId, Listed, ListedWorkflow, Sequence, WorkflowView, dead_letter_id,
     service_fingerprint,
@@ -106,11 +105,7 @@ pub(crate) async fn intervene(
     intervention: Intervention,
 ) -> Result<(), Error> {
     let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
-    match intervention {
-        // Nodes of earlier versions know this one, too.
-        Intervention::Cancel => node.ask(shard, Cancel { sequence }).await,
-        Intervention::Kill | Intervention::Resume => node.ask(shard, Intervene { sequence, intervention }).await,
-    }
+    node.ask(shard, Intervene { sequence, intervention }).await
 }
 
 pub(crate) async fn signal(
@@ -118,10 +113,10 @@ pub(crate) async fn signal(
     principal: &Principal,
     id: &str,
     (name, payload): (&str, Bytes),
-    idempotency_key: Option<&str>,
+    idempotency_key: Option<IdempotencyKey<&str>>,
 ) -> Result<(), Error> {
     let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
-    let (name, idempotency_key) = (name.into(), idempotency_key.map(Box::from));
+    let (name, idempotency_key) = (name.into(), idempotency_key.map(IdempotencyKey::kept));
     node.ask(shard, Signal { sequence, name, payload, idempotency_key }).await
 }
 

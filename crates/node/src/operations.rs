@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::{Begun, Principal};
-use millrace_base::{Error, shard_of_key};
+use millrace_base::{Error, IdempotencyKey, shard_of_key};
 use millrace_driver::{Call, FastRead};
 use millrace_func::{Answer, Catalog, HandlerId};
 use millrace_shard::Invoke;
 
-use crate::backend::{CoreHandle, authorise, check_guided, info};
+use crate::backend::{CoreHandle, authorise, catalog, info};
 use crate::core::{Core, handler_metric};
 use crate::watch::{CallWatch, WatchedCall, ended, prints_calls};
 
@@ -46,7 +46,7 @@ pub(crate) struct Operation<'a> {
     pub input: Bytes,
     /// Whether the role to read suffices.
     pub is_read: bool,
-    pub idempotency_key: Option<&'a str>,
+    pub idempotency_key: Option<IdempotencyKey<&'a str>>,
 }
 
 /// Where an operation runs.
@@ -98,8 +98,7 @@ impl CoreHandle {
         let arrival = core.enter();
         let began_ns = arrival.now_ns;
         authorise(principal, (A::NAME, operation.service), operation.is_read)?;
-        check_guided(&core)?;
-        let handler = A::find(&core.programs.catalog, operation.service, operation.handler)?;
+        let handler = A::find(catalog(&core)?, operation.service, operation.handler)?;
         let key = operation.key.bytes(&core);
         let shard = shard_of_key(&key, core.placement().shard_count());
         let fast_read = FastRead { handler, shard, key: &key, input: &operation.input };
@@ -116,7 +115,7 @@ impl CoreHandle {
             began_ns,
             shown: prints_calls(&core).then(|| shown(A::NAME, operation)),
         };
-        let info = info(&mut core, operation.idempotency_key);
+        let info = info(&mut core, operation.idempotency_key.map(IdempotencyKey::kept));
         let invoke = Invoke { info, handler, key: key.into(), input: operation.input.clone() };
         let started = core.request(Call { shard, invoke }, arrival);
         Ok(self.watched(&core, started, watch, |output| A::reply(Answer::Value(output))))

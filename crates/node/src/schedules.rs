@@ -13,7 +13,7 @@ use millrace_driver::question::ListSchedules;
 use millrace_func::{Catalog, Service};
 use millrace_shard::AskedSchedule;
 
-use crate::backend::CoreHandle;
+use crate::backend::{CoreHandle, catalog};
 use crate::invocations::may_see;
 
 /// A page's place: app, service and name of the schedule that came last. Names hold no dot.
@@ -40,7 +40,7 @@ pub(crate) async fn list(
 ) -> Result<Page<Schedule>, Error> {
     let limit = request.limit.max(1);
     let place = request.after.map(parse_place).transpose()?;
-    let mut items = declared(&node.core().borrow().programs.catalog, principal, &request, (place, limit + 1));
+    let mut items = declared(catalog(&node.core().borrow())?, principal, &request, (place, limit + 1));
     let has_more = items.len() > limit;
     items.truncate(limit);
     ask_when_due(node, &mut items).await?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use millrace_base::{Error, limits};
+use millrace_base::{Error, IdempotencyKey, limits};
 
 use crate::media;
 use crate::url::{self, refused};
@@ -78,7 +78,7 @@ impl<'a> Request<'a> {
         url::bounded(url::decode(self.item)?, "record's id", limits::RECORD_ID_BYTES)
     }
 
-    pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Error> {
+    pub(crate) fn idempotency_key(&self) -> Result<Option<IdempotencyKey<&str>>, Error> {
         if self.seen.idempotency_key { idempotency_key(&self.headers) } else { Ok(None) }
     }
 
@@ -91,14 +91,14 @@ impl<'a> Request<'a> {
 /// The `Idempotency-Key` of a request, if it has one.
 ///
 /// # Errors
-/// `bad-request` when there are two, of which one would be passed over, or as [`url::idempotency_key`].
-pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+/// `bad-request` when there are two, of which one would be passed over, or as [`IdempotencyKey::new`].
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey<&str>>, Error> {
     let mut values = headers.get_all(&IDEMPOTENCY_KEY).iter();
     let first = values.next();
     if values.next().is_some() {
         return Err(refused("Idempotency-Key came more than once: a request has one"));
     }
-    first.map(|value| url::idempotency_key(value.as_bytes())).transpose()
+    first.map(|value| IdempotencyKey::new(value.as_bytes())).transpose()
 }
 
 /// Decodes the name of a type.

@@ -1,5 +1,4 @@
-//! Strict readers of what arrives inside a URL or a header: keys, queries,
-//! idempotency keys. None of them panics or allocates beyond the input's size.
+//! Strict readers of what arrives inside a URL or a header: keys and queries. None of them panics or allocates beyond the input's size.
 
 use std::borrow::Cow;
 
@@ -37,19 +36,6 @@ pub fn bounded<'a>(bytes: Cow<'a, [u8]>, what: &str, limit: usize) -> Result<Cow
 #[must_use]
 pub fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// Checks an `Idempotency-Key`.
-///
-/// # Errors
-/// `bad-request` when it is empty, longer than [`limits::IDEMPOTENCY_KEY_BYTES`] or holds anything
-/// but visible ASCII.
-pub fn idempotency_key(value: &[u8]) -> Result<&str, Error> {
-    let limit = limits::IDEMPOTENCY_KEY_BYTES;
-    if value.is_empty() || value.len() > limit || !value.iter().all(u8::is_ascii_graphic) {
-        return Err(refused(format!("Idempotency-Key must be 1 to {limit} visible ASCII characters without spaces")));
-    }
-    std::str::from_utf8(value).map_err(|_| refused("Idempotency-Key is not ASCII"))
 }
 
 /// The parameters of a query, still encoded.

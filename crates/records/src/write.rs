@@ -9,7 +9,7 @@ use millrace_api::{
     Begun, Condition, Form, Object, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation,
     RecordReply, RecordRequest, RecordWrite, Ttl, objects,
 };
-use millrace_base::{Error, limits};
+use millrace_base::{Error, IdempotencyKey, limits};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -28,7 +28,7 @@ pub(crate) struct AskedWrite<'a> {
     type_name: Cow<'a, str>,
     id: Cow<'a, [u8]>,
     pub(crate) write: RecordWrite<'a>,
-    idempotency_key: Option<&'a str>,
+    idempotency_key: Option<IdempotencyKey<&'a str>>,
 }
 
 impl<'a> AskedWrite<'a> {

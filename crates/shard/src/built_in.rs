@@ -2,26 +2,40 @@
 
 use millrace_api::{is_built_in, no_built_in_service};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{BuiltInCall, HandlerId, NestedCall, Program};
+use millrace_func::{BuiltInCall, HandlerId, HandlerKind, NestedCall, Program};
 
+use crate::checks::refused;
 use crate::world::World;
 
-/// What a built-in app calls in another app, for a trigger of records or a notification of objects: a handler that any
-/// caller of that app may name.
+/// What a built-in app calls in another app: a handler that any caller of that app may name. `on_behalf_of` is what the
+/// other app has to allow, if it has to.
 ///
 /// # Errors
-/// `forbidden` for whoever belongs to no built-in app; otherwise as [`millrace_func::Catalog::find`].
+/// `forbidden` for whoever belongs to no built-in app, and what is not allowed; otherwise as
+/// [`millrace_func::Catalog::find`].
 pub(crate) fn find_elsewhere(
     caller: Program,
-    [app, service, handler]: [&str; 3],
+    [app, service_name, handler]: [&str; 3],
+    on_behalf_of: Option<&str>,
     world: &World<'_>,
 ) -> Result<HandlerId, Error> {
-    if world.catalog.program(caller).is_none_or(|loaded| !is_built_in(loaded.app.as_str())) {
+    let caller = world.catalog.program(caller).map(|loaded| loaded.app.as_str()).filter(|caller| is_built_in(caller));
+    let Some(caller) = caller else {
         let message = format!("an app cannot call what belongs to another one: {app:?}");
         return Err(Error::new(ErrorCode::Forbidden, message));
+    };
+    let (program, service) = world.catalog.service(Some(app), service_name)?;
+    let (found, _) = world.catalog.handler(program, service, handler)?;
+    if let (Some(name), Some(loaded)) = (on_behalf_of, world.catalog.program(program)) {
+        loaded.may_be_set_off(caller, name)?;
+        // A message to a query would be delivered, would change nothing, and nobody would notice.
+        if world.catalog.kind(found) == HandlerKind::Query {
+            let message =
+                format!("{service_name}.{handler} is a query, which can change nothing: name another handler");
+            return Err(refused(&message));
+        }
     }
-    let (program, service) = world.catalog.service(Some(app), service)?;
-    world.catalog.handler(program, service, handler).map(|(id, _)| id)
+    Ok(found)
 }
 
 /// The call that an operation of a built-in app is: of the service in the app's present version. `any_key` is that of an

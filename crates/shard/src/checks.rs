@@ -1,7 +1,7 @@
 //! What handlers may ask for, whether they run in a transaction or as a workflow.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{Error, ErrorCode};
 use millrace_func::{FetchRequest, HandlerKind, Limits, NestedCall, Program};
 
 use crate::world::World;
@@ -14,16 +14,6 @@ pub(crate) fn refused(message: &str) -> Error {
 pub(crate) fn check_key(key: &[u8], key_bytes: usize) -> Result<(), Error> {
     if key.is_empty() || key.len() > key_bytes {
         let message = format!("a key has 1 to {key_bytes} bytes, this one has {}", key.len());
-        return Err(Error::new(ErrorCode::BadRequest, message));
-    }
-    Ok(())
-}
-
-/// Refuses an idempotency key that is empty, or too long to be part of a field's name. A shard checks each request once, when
-/// the request comes in.
-pub(crate) fn check_idempotency_key(key: Option<&str>) -> Result<(), Error> {
-    if key.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES) {
-        let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
         return Err(Error::new(ErrorCode::BadRequest, message));
     }
     Ok(())

@@ -20,7 +20,7 @@
 //! | `failures` | counts and log lines of what fails |
 //! | `bookkeeping` | the parts of the last five rows; what takes rows of several of them in one entry |
 //!
-//! A call takes this way. [`Shard::invoke`] looks for a kept result and takes the entity
+//! A call takes this way. [`Shard::handle`] gets [`Input::Invoke`] and looks for a kept result and takes the entity
 //! (`execution/start.rs`). The handler runs in turns (`execution/run.rs`) and sees the store through
 //! `execution/host.rs`. Its write set becomes one entry (`execution/commit.rs`). The reply leaves once that
 //! entry is durable (`context/held.rs`). A route begins without a shard (`execution/unplaced.rs`), and the
@@ -40,7 +40,9 @@ mod dead_letters;
 mod deployed;
 mod execution;
 mod failures;
+mod figures;
 mod inbox;
+mod input;
 mod journals;
 mod locks;
 mod options;
@@ -48,6 +50,7 @@ mod outbox;
 mod outgoing;
 mod participation;
 mod peer;
+pub mod question;
 mod request;
 mod results;
 mod retry;
@@ -63,15 +66,17 @@ mod world;
 
 pub use execution::{UnplacedRoute, UnplacedStep};
 pub use failures::WORKFLOW_ENDS;
+pub use figures::Figures;
+pub use input::Input;
 pub use journals::workflow_versions;
 pub use options::ShardOptions;
 pub use peer::{Begin, CallNumber, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation};
+pub use question::AskedSchedule;
 pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,
     Sequence, Token, WorkflowView, dead_letter_id,
 };
 pub use results::{ResultNames, empty_store, open_store, service_fingerprint};
-pub use schedules::AskedSchedule;
 pub use shard::Shard;
 pub use typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo, TypedReply};
 pub use world::{ActivationIds, Entropy, Outputs, World};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{Error, Lsn, ShardId, UnixMillis, Value};
+use millrace_base::{Error, IdempotencyKey, Lsn, ShardId, UnixMillis, Value, hex};
 use millrace_format::{DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, ResultState, WorkflowRecord};
 use millrace_func::{ActivationId, HandlerId, HeaderSource, HttpRequest, OperationId, RouteMatch, RouteReply};
 
@@ -15,15 +15,13 @@ pub struct Token(pub u64);
 /// What every request carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// Who waits for the reply.
-    pub token: Token,
     /// When the request came: its `ctx.now()`, and with `nonce` its age in the order of
     /// transactions, kept through every retry.
     pub time: UnixMillis,
     /// Unique among the invocations of the node's process.
     pub nonce: u64,
     /// Makes the request take effect once.
-    pub idempotency_key: Option<Box<str>>,
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// A call of a handler on an entity of this shard.
@@ -171,7 +169,7 @@ pub const DEAD_LETTER_PREFIX: &str = "dl_";
 /// The id of what is at `field` of a shard's dead letters.
 #[must_use]
 pub fn dead_letter_id(shard: ShardId, field: &[u8]) -> String {
-    format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, millrace_func::hex_encode(field))
+    format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, hex(field))
 }
 
 impl fmt::Display for InvocationId {

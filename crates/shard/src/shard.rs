@@ -5,23 +5,19 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use millrace_api::{Intervention, StateFields};
-use millrace_base::{EntityKey, Error, Lsn, Name, ShardId, UnixMillis};
-use millrace_format::DeadLetterRecord;
+use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
 use millrace_func::{Answer, HandlerId, Program};
 use millrace_store::{Store, StoreError};
 
 use crate::bookkeeping::Bookkeeping;
 use crate::context::{Rows, stopped_for};
 use crate::deployed::Deployed;
-use crate::execution::{Execution, ExecutionContext, UnplacedRoute};
-use crate::failures::WORKFLOW_ENDS;
+use crate::execution::{Execution, ExecutionContext};
+use crate::figures::Figures;
+use crate::input::Input;
 use crate::options::ShardOptions;
-use crate::peer::PeerMessage;
-use crate::request::{Delivery, Invoke, ListedWorkflow, OffloadTicket, Sequence, Token};
-use crate::schedules::AskedSchedule;
-use crate::typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo};
+use crate::question::{Ask, Question};
+use crate::request::Token;
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
 
@@ -38,7 +34,7 @@ pub struct Shard {
 
 impl Shard {
     /// A shard over a recovered store: everything in it counts as durable, because recovery has
-    /// synced the log. Call [`Shard::tick`] next: it starts what the last run left in the inbox.
+    /// synced the log. Give it an [`Input::Tick`] next: that starts what the last run left in the inbox.
     ///
     /// # Errors
     /// [`StoreError`] when the rows of transactions over several shards cannot be read.
@@ -82,34 +78,21 @@ impl Shard {
         self.rows.durable()
     }
 
-    /// Transactions that wait in the middle or for their first entity.
+    /// What it holds and has counted.
     #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.execution.waiting()
-    }
-
-    /// Replies that wait for the log.
-    #[must_use]
-    pub fn held_replies(&self) -> usize {
-        self.rows.held()
-    }
-
-    /// Entities held by suspended transactions, or queued for.
-    #[must_use]
-    pub fn locked_entities(&self) -> usize {
-        self.execution.locked_entities()
-    }
-
-    /// Workflows that have begun and not ended.
-    #[must_use]
-    pub fn workflows(&self) -> usize {
-        self.workflows.count()
-    }
-
-    /// Workflows that have yet to begin.
-    #[must_use]
-    pub fn pending_workflows(&self) -> usize {
-        self.books.starts.len()
+    pub fn figures(&self) -> Figures {
+        Figures {
+            waiting: self.execution.waiting(),
+            held_replies: self.rows.held(),
+            locked_entities: self.execution.locked_entities(),
+            unfinished: self.execution.unfinished(),
+            workflows: self.workflows.count(),
+            pending_workflows: self.books.starts.len(),
+            dead_letters: self.books.dead_letters.len(),
+            ended_workflows: self.books.failures.ended_workflows(),
+            failed_attempts: self.books.failures.attempts(),
+            restarts: self.execution.restarts(),
+        }
     }
 
     /// What the workflows that have not ended wait for, one line each, for people.
@@ -124,36 +107,6 @@ impl Shard {
         self.workflows.versions_waited_for()
     }
 
-    /// How many workflows have ended since the start, by [`WORKFLOW_ENDS`].
-    #[must_use]
-    pub fn ended_workflows(&self) -> [u64; WORKFLOW_ENDS.len()] {
-        self.books.failures.ended_workflows()
-    }
-
-    /// Messages and compensations that failed too often and wait for somebody.
-    #[must_use]
-    pub fn dead_letters(&self) -> usize {
-        self.books.dead_letters.len()
-    }
-
-    /// Attempts to run messages, and calls and code of workflows, that failed since the start.
-    #[must_use]
-    pub fn failed_attempts(&self) -> u64 {
-        self.books.failures.attempts()
-    }
-
-    /// Transactions over several shards that are decided or prepared here, and have not ended everywhere.
-    #[must_use]
-    pub fn unfinished(&self) -> usize {
-        self.execution.unfinished()
-    }
-
-    /// How often a transaction had to start again because an older one held what it wanted.
-    #[must_use]
-    pub fn restarts(&self) -> u64 {
-        self.execution.restarts()
-    }
-
     /// Whether the shard has stopped for good.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
@@ -166,20 +119,12 @@ impl Shard {
         self.execution.needs(program) || self.workflows.need(program)
     }
 
-    /// When [`Shard::tick`] should be called next at the latest, for a message that will be due.
+    /// When the next [`Input::Tick`] should come at the latest, for a message that will be due.
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMillis> {
         let (message, workflow) = (self.books.inbox.next_due(), self.workflows.next_due());
         let due = message.into_iter().chain(workflow).chain(self.execution.next_due());
         if self.is_stopped() { None } else { due.min() }
-    }
-
-    /// Refuses a request if the shard has stopped.
-    fn refuses(&self, token: Token, world: &mut World<'_>) -> bool {
-        if let Some(error) = &self.stopped {
-            world.outputs.reply(token, Err(error.clone()));
-        }
-        self.stopped.is_some()
     }
 
     /// The transactions, and what they are handed.
@@ -188,22 +133,13 @@ impl Shard {
         (execution, ExecutionContext { rows, books, workflows, world })
     }
 
-    /// The workflows, and what they are handed.
-    fn for_workflows<'a, 'w>(&'a mut self, world: &'a mut World<'w>) -> (&'a mut Workflows, WorkflowContext<'a, 'w>) {
-        let Self { rows, books, workflows, .. } = self;
-        (workflows, WorkflowContext { rows, books, world })
+    /// Whether the shard looks at the monotonic clock.
+    #[must_use]
+    pub fn reads_monotonic_clock(&self) -> bool {
+        self.rows.options().hold_ms.is_some()
     }
 
-    /// Runs a handler as one transaction. The reply comes through `Outputs::reply`, perhaps later.
-    pub fn invoke(&mut self, invoke: Invoke, world: &mut World<'_>) {
-        if !self.refuses(invoke.info.token, world) {
-            let (execution, mut context) = self.for_execution(world);
-            execution.begin_call(invoke, &mut context);
-            self.settle(world);
-        }
-    }
-
-    /// Answers a query without an idempotency key at once. `None`: hand it to [`Shard::invoke`].
+    /// Answers a query without an idempotency key at once. `None`: hand it to [`Shard::handle`].
     pub fn fast_read(
         &mut self,
         query: HandlerId,
@@ -214,263 +150,146 @@ impl Shard {
         if self.is_stopped() { None } else { self.execution.fast_read(query, key, input, &mut self.rows, world) }
     }
 
-    /// Takes over a route whose first call is for an entity of this shard.
-    pub fn adopt(&mut self, unplaced: UnplacedRoute, world: &mut World<'_>) {
-        if self.is_stopped() {
-            return unplaced.refuse_stopped(world);
-        }
-        let (execution, mut context) = self.for_execution(world);
-        execution.adopt(unplaced, &mut context);
-        self.settle(world);
-    }
-
-    /// Enqueues a call to run after `delay_ms`; the reply is its invocation id.
-    pub fn send(&mut self, invoke: Invoke, delay_ms: u64, world: &mut World<'_>) {
-        if !self.refuses(invoke.info.token, world) {
-            let (execution, mut context) = self.for_execution(world);
-            execution.accept_send(&invoke, delay_ms, &mut context);
-            self.settle(world);
-        }
-    }
-
-    /// Sends a signal to a workflow; answered once it is durable.
-    pub fn signal(
-        &mut self,
-        to: ReplyTo<()>,
-        id: Sequence,
-        signal: (&str, &Bytes),
-        idempotency_key: Option<&str>,
-        world: &mut World<'_>,
-    ) {
-        if !self.refuses(to.token(), world) {
-            let (workflows, mut context) = self.for_workflows(world);
-            workflows.signal(to, id, signal, idempotency_key, &mut context);
-            self.settle(world);
-        }
-    }
-
-    /// Somebody steps in on a workflow; answered once that is durable.
-    pub fn intervene(&mut self, to: ReplyTo<()>, id: Sequence, intervention: Intervention, world: &mut World<'_>) {
-        if !self.refuses(to.token(), world) {
-            let (workflows, mut context) = self.for_workflows(world);
-            workflows.intervene(to, id, intervention, &mut context);
-            self.settle(world);
-        }
-    }
-
-    /// Work that was offloaded has ended.
-    pub fn complete(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>, world: &mut World<'_>) {
-        if !self.is_stopped() {
-            let (execution, mut context) = self.for_execution(world);
-            execution.complete(&ticket, result, &mut context);
-            self.settle(world);
-        }
-    }
-
-    /// Everything up to `lsn`, which is an entry of this shard, is durable: releases what waited for it.
-    pub fn durable(&mut self, lsn: Lsn, world: &mut World<'_>) {
-        self.rows.advance_durable(lsn, world.outputs);
-        self.books.inbox.release_acknowledgements(&mut self.rows.context(world));
-        self.books.outbox.deliver(&mut self.rows.context(world));
-        let (workflows, mut context) = self.for_workflows(world);
-        workflows.start_waiting(&mut context);
-        let (execution, mut context) = self.for_execution(world);
-        execution.make_calls(&mut context);
-    }
-
-    /// A message from another shard has arrived, perhaps not for the first time.
-    pub fn deliver(&mut self, delivery: Delivery, world: &mut World<'_>) {
-        if !self.is_stopped() && !world.is_read_only {
-            self.books.deliver(delivery, &mut self.rows.context(world));
-            self.settle(world);
-        } // Otherwise it is not acknowledged, so it comes again.
-    }
-
-    /// The receiver `from` has durably taken everything up to `sequence`.
-    pub fn acknowledged(&mut self, from: ShardId, sequence: Sequence, world: &mut World<'_>) {
-        self.books.outbox.acknowledged(from, sequence, &mut self.rows.context(world));
-    }
-
-    /// Another shard says something about a transaction they both take part in.
-    pub fn peer(&mut self, message: PeerMessage, world: &mut World<'_>) {
-        let stopped = self.stopped.clone();
-        let (execution, mut context) = self.for_execution(world);
-        match stopped {
-            Some(error) => execution.refuse_peer(message, error, &mut context),
-            None => {
-                execution.hear_peer(message, &mut context);
-                self.settle(world);
+    /// Takes an input, and runs what it made runnable, a bounded amount. The rest is due at once, as [`Shard::next_due`] says.
+    pub fn handle(&mut self, input: Input, world: &mut World<'_>) {
+        match (input, &self.stopped) {
+            (Input::Durable(lsn), _) => self.durable(lsn, world),
+            (Input::Acknowledged { from, sequence }, _) => {
+                self.books.outbox.acknowledged(from, sequence, &mut self.rows.context(world));
+            }
+            (Input::Stop(reason), _) => self.stop(&reason, world),
+            (input, Some(error)) => {
+                let error = error.clone();
+                self.refuse(input, error, world);
+            }
+            (input, None) => {
+                if self.begin(input, world) {
+                    self.settle(world);
+                }
             }
         }
     }
 
-    /// `other`, another shard, was lost and is open again, as `incarnation`. To be told where shards fail alone, once for
-    /// each opening, in their order.
-    pub fn peer_opened(&mut self, other: ShardId, incarnation: u64, world: &mut World<'_>) {
-        if !self.is_stopped() {
-            let (execution, mut context) = self.for_execution(world);
-            execution.peer_opened(other, incarnation, &mut context);
-            self.settle(world);
+    /// Hands an input to the part that it is for. Says whether it may have made anything runnable.
+    fn begin(&mut self, input: Input, world: &mut World<'_>) -> bool {
+        let (execution, mut context) = self.for_execution(world);
+        match input {
+            Input::Invoke(to, invoke) => execution.begin_call(to, invoke, &mut context),
+            Input::Send(to, invoke, delay_ms) => execution.accept_send(to, &invoke, delay_ms, &mut context),
+            Input::Adopt(unplaced) => execution.adopt(unplaced, &mut context),
+            Input::Complete(ticket, result) => execution.complete(&ticket, result, &mut context),
+            Input::Peer(message) => execution.hear_peer(message, &mut context),
+            Input::PeerOpened { shard, incarnation } => execution.peer_opened(shard, incarnation, &mut context),
+            Input::RunDue => execution.go_on_yielded(&mut context),
+            // It is not acknowledged, so it comes again.
+            Input::Deliver(_) if context.world.is_read_only => return false,
+            Input::Deliver(delivery) => self.books.deliver(delivery, &mut self.rows.context(world)),
+            Input::Tick => self.tick(world),
+            Input::Ask(token, question) => {
+                let may_write = question.may_write();
+                self.answer(question, token, world);
+                return may_write;
+            }
+            Input::Durable(_) | Input::Acknowledged { .. } | Input::Stop(_) => return false,
+        }
+        true
+    }
+
+    fn answer(&mut self, question: Question, token: Token, world: &mut World<'_>) {
+        let Self { rows, books, workflows, execution, .. } = self;
+        match question {
+            Question::ReadInvocation(asked) => {
+                let mut context = WorkflowContext { rows, books, world };
+                workflows.answer_invocation(asked.asker(token), asked.sequence, asked.has_journal, &mut context);
+            }
+            Question::ListWorkflows(asked) => {
+                let (page, mut context) = ((asked.limit, asked.is_live_only), WorkflowContext { rows, books, world });
+                workflows.answer_list(asked.asker(token), asked.after, page, &mut context);
+            }
+            Question::Signal(asked) => {
+                let (signal, key) = ((&*asked.name, &asked.payload), asked.idempotency_key.as_ref());
+                let mut context = WorkflowContext { rows, books, world };
+                workflows.signal(asked.asker(token), asked.sequence, signal, key, &mut context);
+            }
+            Question::Intervene(asked) => {
+                let mut context = WorkflowContext { rows, books, world };
+                workflows.intervene(asked.asker(token), asked.sequence, asked.intervention, &mut context);
+            }
+            Question::ReadState(asked) => {
+                let mut context = ExecutionContext { rows, books, workflows, world };
+                execution.read_state(asked.asker(token), &asked.entity, asked.fields, &mut context);
+            }
+            Question::HasEntities(asked) => {
+                let to = asked.asker(token);
+                execution.has_entities(to, &asked.app, &asked.service, &mut rows.context(world));
+            }
+            Question::ListDeadLetters(asked) => {
+                let (to, after) = (asked.asker(token), asked.after.as_deref());
+                books.dead_letters.answer_page(to, after, asked.limit, &mut rows.context(world));
+            }
+            Question::ListFailingMessages(asked) => {
+                let (to, after) = (asked.asker(token), asked.after.as_deref());
+                books.answer_failing(to, after, asked.limit, &mut rows.context(world));
+            }
+            Question::ReadDeadLetter(asked) => {
+                books.answer_dead_letter(asked.asker(token), &asked.field, &mut rows.context(world));
+            }
+            Question::EndDeadLetter(asked) => {
+                let ended = books.end_dead_letter(&asked.field, asked.is_retried, rows, world);
+                rows.context(world).answer_done(asked.asker(token), ended);
+            }
+            Question::ListSchedules(asked) => {
+                books.schedules.answer_due(asked.asker(token), &asked.asked, &mut rows.context(world));
+            }
         }
     }
 
-    /// Whether the shard looks at the monotonic clock.
-    #[must_use]
-    pub fn reads_monotonic_clock(&self) -> bool {
-        self.rows.options().hold_ms.is_some()
+    /// The shard has stopped. What nobody waits for comes again after a restart.
+    fn refuse(&mut self, input: Input, error: Error, world: &mut World<'_>) {
+        match input {
+            Input::Invoke(to, _) => world.outputs.reply(to.token(), Err(error)),
+            Input::Send(to, ..) => world.outputs.reply(to.token(), Err(error)),
+            Input::Ask(token, _) => world.outputs.reply(token, Err(error)),
+            Input::Adopt(unplaced) => unplaced.refuse_stopped(world),
+            Input::Peer(message) => {
+                let (execution, mut context) = self.for_execution(world);
+                execution.refuse_peer(message, error, &mut context);
+            }
+            _ => {}
+        }
     }
 
-    /// Time has passed: starts what is due, gives up what waited too long, collects results.
-    /// To be called about once a second, and at [`Shard::next_due`].
-    pub fn tick(&mut self, world: &mut World<'_>) {
-        if self.is_stopped() {
-            return;
-        }
+    fn durable(&mut self, lsn: Lsn, world: &mut World<'_>) {
+        self.rows.advance_durable(lsn, world.outputs);
+        self.books.inbox.release_acknowledgements(&mut self.rows.context(world));
+        self.books.outbox.deliver(&mut self.rows.context(world));
+        let (execution, mut context) = self.for_execution(world);
+        let (workflows, mut of_workflows) = context.workflows();
+        workflows.start_waiting(&mut of_workflows);
+        execution.make_calls(&mut context);
+    }
+
+    fn tick(&mut self, world: &mut World<'_>) {
         let (execution, mut context) = self.for_execution(world);
         execution.tick(&mut context);
         execution.go_on_yielded(&mut context);
         if !world.is_read_only {
             self.books.run_schedules(world.catalog, &mut self.rows.context(world));
-            let (workflows, mut context) = self.for_workflows(world);
-            workflows.take_up_stranded(&mut context);
-            self.go_on_deployed(world);
-            self.books.collect_results(&mut self.rows.context(world));
+            let Self { rows, books, workflows, deployed, .. } = self;
+            workflows.take_up_stranded(&mut WorkflowContext { rows, books, world });
+            // What was given up goes on in apps that want it, as other versions of these are deployed.
+            let deployed = deployed.resumed(world.catalog);
+            if !deployed.is_empty() {
+                workflows.resume_deployed(&deployed, &mut WorkflowContext { rows, books, world });
+                books.retry_deployed(&deployed, rows, world);
+            }
+            books.collect_results(&mut rows.context(world));
         }
         self.books.outbox.forget_acknowledged(&mut self.rows.context(world));
         self.books.outbox.deliver(&mut self.rows.context(world));
-        self.settle(world);
     }
 
-    /// What was given up goes on in apps that want it, as other versions of these are deployed.
-    fn go_on_deployed(&mut self, world: &mut World<'_>) {
-        let deployed = self.deployed.resumed(world.catalog);
-        if !deployed.is_empty() {
-            let (workflows, mut context) = self.for_workflows(world);
-            workflows.resume_deployed(&deployed, &mut context);
-            self.books.retry_deployed(&deployed, &mut self.rows, world);
-        }
-    }
-
-    /// Goes on with what had to let others have a turn.
-    fn go_on_yielded(&mut self, world: &mut World<'_>) {
-        if !self.is_stopped() {
-            let (execution, mut context) = self.for_execution(world);
-            execution.go_on_yielded(&mut context);
-        }
-    }
-
-    /// Starts what is due, and nothing else that [`Shard::tick`] does.
-    pub fn run_due(&mut self, world: &mut World<'_>) {
-        self.go_on_yielded(world);
-        self.settle(world);
-    }
-
-    /// What became of a sent invocation; of a workflow also what it has done, with its journal if asked for.
-    pub fn read_invocation(
-        &mut self,
-        to: ReplyTo<FoundInvocation>,
-        sequence: Sequence,
-        has_journal: bool,
-        world: &mut World<'_>,
-    ) {
-        if !self.refuses(to.token(), world) {
-            let (workflows, mut context) = self.for_workflows(world);
-            workflows.answer_invocation(to, sequence, has_journal, &mut context);
-        }
-    }
-
-    /// Workflows after `after`, a bounded number, those that have not ended first, or only those. Whether the last
-    /// one of a page has ended says where the next page begins.
-    pub fn list_workflows(
-        &mut self,
-        to: ReplyTo<Listed<ListedWorkflow>>,
-        after: Option<(bool, Sequence)>,
-        page: (usize, bool),
-        world: &mut World<'_>,
-    ) {
-        if !self.refuses(to.token(), world) {
-            let (workflows, mut context) = self.for_workflows(world);
-            workflows.answer_list(to, after, page, &mut context);
-        }
-    }
-
-    /// Dead letters after `after`.
-    pub fn list_dead_letters(
-        &mut self,
-        to: ReplyTo<Listed<DeadLetter>>,
-        after: Option<&[u8]>,
-        limit: usize,
-        world: &mut World<'_>,
-    ) {
-        if !self.refuses(to.token(), world) {
-            self.books.dead_letters.answer_page(to, after, limit, &mut self.rows.context(world));
-        }
-    }
-
-    /// Messages that failed and wait for their next attempt, after `after`, as the dead letters that they may become.
-    pub fn list_failing_messages(
-        &mut self,
-        to: ReplyTo<Listed<DeadLetter>>,
-        after: Option<&[u8]>,
-        limit: usize,
-        world: &mut World<'_>,
-    ) {
-        if !self.refuses(to.token(), world) {
-            self.books.answer_failing(to, after, limit, &mut self.rows.context(world));
-        }
-    }
-
-    /// A dead letter, or a message that may become one, to find out whose it is.
-    pub fn read_dead_letter(&mut self, to: ReplyTo<Box<DeadLetterRecord>>, field: &[u8], world: &mut World<'_>) {
-        if !self.refuses(to.token(), world) {
-            self.books.answer_dead_letter(to, field, &mut self.rows.context(world));
-        }
-    }
-
-    /// Drops a dead letter or a message that failed and waits, or has it tried again from its first attempt.
-    pub fn end_dead_letter(&mut self, to: ReplyTo<()>, field: &[u8], is_retried: bool, world: &mut World<'_>) {
-        if !self.refuses(to.token(), world) {
-            let ended = self.books.end_dead_letter(field, is_retried, &mut self.rows, world);
-            self.rows.context(world).answer_done(to, ended);
-            self.settle(world);
-        }
-    }
-
-    /// When schedules of this shard are due next. A time that has passed is called as soon as the shard can write.
-    pub fn list_schedules(
-        &mut self,
-        to: ReplyTo<Vec<Option<UnixMillis>>>,
-        asked: &[AskedSchedule],
-        world: &mut World<'_>,
-    ) {
-        if !self.refuses(to.token(), world) {
-            self.books.schedules.answer_due(to, asked, &mut self.rows.context(world));
-        }
-    }
-
-    /// The committed state of an entity.
-    pub fn read_state(
-        &mut self,
-        to: ReplyTo<EntityState>,
-        entity: &EntityKey,
-        fields: StateFields,
-        world: &mut World<'_>,
-    ) {
-        if !self.refuses(to.token(), world) {
-            let (execution, mut context) = self.for_execution(world);
-            execution.read_state(to, entity, fields, &mut context);
-        }
-    }
-
-    /// Whether any entity of a service is here, or may come of what is under way.
-    pub fn has_entities(&mut self, to: ReplyTo<bool>, app: &str, service: &str, world: &mut World<'_>) {
-        if !self.refuses(to.token(), world) {
-            self.execution.has_entities(to, app, service, &mut self.rows.context(world));
-        }
-    }
-
-    /// Stops the shard for good: its log can no longer be trusted. Everything that waits is answered.
-    pub fn stop(&mut self, reason: &str, world: &mut World<'_>) {
+    fn stop(&mut self, reason: &str, world: &mut World<'_>) {
         let error = stopped_for(reason);
         self.stopped = Some(error.clone());
         self.rows.fail_held(&error, world.outputs);
@@ -486,11 +305,7 @@ impl Shard {
         self.execution.give_up(world);
     }
 
-    /// Runs what this input made runnable, a bounded amount. The rest is due at once, as [`Shard::next_due`] says.
     fn settle(&mut self, world: &mut World<'_>) {
-        if self.is_stopped() {
-            return;
-        }
         let (execution, mut context) = self.for_execution(world);
         execution.settle(&mut context);
         if self.rows.options().is_durable_at_once {

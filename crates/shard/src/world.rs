@@ -11,7 +11,7 @@ use crate::request::{Delivery, OffloadTicket, Reply, Sequence, Token};
 /// Where a shard's outputs go. Called while an input is being handled, in order; an
 /// implementation must not call back into the shard.
 pub trait Outputs {
-    /// Appends an entry to the shard's log. The shard expects `Shard::durable` later.
+    /// Appends an entry to the shard's log. The shard expects `Input::Durable` later.
     fn append(&mut self, entry: &Entry<'_>);
 
     /// Answers a request.
@@ -23,21 +23,21 @@ pub trait Outputs {
     /// Tells the sender `to` that everything up to `sequence` has durably arrived at `from`.
     fn acknowledge(&mut self, to: ShardId, from: ShardId, sequence: Sequence);
 
-    /// Runs slow work off the core; its result comes back through `Shard::complete`.
+    /// Runs slow work off the core; its result comes back through `Input::Complete`.
     fn offload(&mut self, ticket: OffloadTicket, work: Offload);
 
     /// Carries a message about a transaction to another shard of the node. May be late, doubled or
     /// out of order; one that is lost delays its transaction, or fails it.
     fn peer(&mut self, to: ShardId, message: PeerMessage);
 
-    /// Sends a request to a server outside; its response comes back through `Shard::complete`, as
+    /// Sends a request to a server outside; its response comes back through `Input::Complete`, as
     /// `Host::fetch` describes it.
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest);
 
-    /// Sends frames to a worker; its turn comes back through `Shard::complete`.
+    /// Sends frames to a worker; its turn comes back through `Input::Complete`.
     fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn);
 
-    /// Something of `shard` can go on at once, but others should have a turn first: `Shard::run_due` goes on with it.
+    /// Something of `shard` can go on at once, but others should have a turn first: `Input::RunDue` goes on with it.
     fn goes_on(&mut self, shard: ShardId);
 
     /// Nothing in `shard` refers to the body of this number any more, and that is durable.

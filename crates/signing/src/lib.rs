@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
+pub use millrace_base::hex;
 use sha2::{Digest, Sha256};
 
 /// Stands for the hash of a body that is not hashed.
@@ -138,14 +139,6 @@ fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(text);
     mac.finalize().into_bytes().into()
-}
-
-/// Bytes as hexadecimal digits.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    digits.map(char::from).collect()
 }
 
 /// Percent-encodes what is not unreserved, as a canonical query needs it.

@@ -4,8 +4,9 @@ use std::cell::{Cell, OnceCell};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use millrace_base::hex;
 use millrace_format::worker::AttemptToken;
-use millrace_func::{Discovery, WORKER_PROTOCOL, WorkerService, hex_encode, sha256};
+use millrace_func::{Discovery, WORKER_PROTOCOL, WorkerService, sha256};
 use millrace_workers::{Signed, signature};
 
 use crate::transport::{Ask, Reply, Transport};
@@ -87,7 +88,7 @@ impl<'t> Bench<'t> {
         let signature = self.secret().map(|secret| signature(secret, &signed));
         Envelope {
             version: Some(WORKER_PROTOCOL.to_string()),
-            attempt: Some(hex_encode(&attempt)),
+            attempt: Some(hex(&attempt)),
             expires: signature.is_some().then(|| expires.to_string()),
             signature,
         }

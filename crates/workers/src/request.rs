@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{Error, ErrorCode, hex, limits};
 use millrace_fetch::{Failure, HttpFetcher};
-use millrace_func::{AttemptToken, FetchRequest, FetchResponse, WORKER_PROTOCOL, hex_encode};
+use millrace_func::{AttemptToken, FetchRequest, FetchResponse, WORKER_PROTOCOL};
 
 use crate::deployment::WorkerUrl;
 use crate::signature::{Signed, signature};
@@ -37,7 +37,7 @@ pub(crate) fn headers(
     let header = |name: &str, value: String| (name.to_owned(), value);
     let mut headers = vec![
         header("millrace-worker-protocol", WORKER_PROTOCOL.to_string()),
-        header("millrace-attempt", hex_encode(&attempt)),
+        header("millrace-attempt", hex(&attempt)),
     ];
     if let Some(secret) = secret {
         let expires = SystemTime::now() + EXPIRES_AFTER;

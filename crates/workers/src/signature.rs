@@ -1,6 +1,7 @@
 //! Who may invoke a worker: whoever knows its deployment's secret.
 
-use millrace_func::{AttemptToken, hex_encode, hmac_sha256, sha256};
+use millrace_base::hex;
+use millrace_func::{AttemptToken, hmac_sha256, sha256};
 
 /// What a signature is for.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +22,9 @@ pub struct Signed<'a> {
 #[must_use]
 pub fn signature(secret: &str, signed: &Signed<'_>) -> String {
     let Signed { method, path, expires, attempt, body } = *signed;
-    let (attempt, body) = (hex_encode(&attempt), hex_encode(&sha256(body)));
+    let (attempt, body) = (hex(&attempt), hex(&sha256(body)));
     let text = format!("{method}\n{path}\n{expires}\n{attempt}\n{body}\n");
-    format!("v1={}", hex_encode(&hmac_sha256(secret.as_bytes(), text.as_bytes())))
+    format!("v1={}", hex(&hmac_sha256(secret.as_bytes(), text.as_bytes())))
 }
 
 #[cfg(test)]

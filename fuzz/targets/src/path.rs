@@ -2,15 +2,15 @@
 //! The router captures parts of the path only.
 
 use http::Method;
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{Error, ErrorCode, IdempotencyKey, limits};
 use millrace_http::router::{Captures, Found, find};
 use millrace_http::{Kind, Parameter, path};
 
 const METHODS: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
 pub(crate) fn run(bytes: &[u8]) {
-    if let Ok(key) = path::idempotency_key(bytes) {
-        assert_eq!(key.as_bytes(), bytes);
-        assert!((1..=limits::IDEMPOTENCY_KEY_BYTES).contains(&key.len()));
+    if let Ok(key) = IdempotencyKey::new(bytes) {
+        assert_eq!(key.as_str().as_bytes(), bytes);
+        assert!((1..=limits::IDEMPOTENCY_KEY_BYTES).contains(&bytes.len()));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     check_query(text);

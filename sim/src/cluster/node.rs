@@ -527,10 +527,10 @@ impl Node {
             |count: fn(&Shard) -> usize| process.cores.iter().flat_map(|driven| driven.core.shards()).map(count).sum();
         vec![
             ("live frames", process.cores.iter().map(activations).sum()),
-            ("waiting transactions", sum(Shard::waiting)),
-            ("locked entities", sum(Shard::locked_entities)),
-            ("held replies", sum(Shard::held_replies)),
-            ("unfinished transactions", sum(Shard::unfinished)),
+            ("waiting transactions", sum(|shard| shard.figures().waiting)),
+            ("locked entities", sum(|shard| shard.figures().locked_entities)),
+            ("held replies", sum(|shard| shard.figures().held_replies)),
+            ("unfinished transactions", sum(|shard| shard.figures().unfinished)),
             ("unanswered requests", process.cores.iter().map(|driven| driven.core.open_requests()).sum()),
         ]
     }

@@ -410,7 +410,7 @@ impl World {
         let token = self.ledger.sending(id, node.now());
         let operation = &self.ledger.operations[id];
         let core = self.rng.index(2);
-        node.request(core, token, |core| job_of(operation, token, core, shard_count));
+        node.request(core, token, |core| job_of(operation, core, shard_count));
         let operation = operation.clone();
         self.note(|| format!("op{id} comes to node {to}, attempt {}: {:?}", operation.attempts, operation.kind));
     }
@@ -646,13 +646,12 @@ impl World {
 
 fn job_of(
     operation: &Operation,
-    token: Token,
     core: &mut millrace_driver::Core<super::platform::ClusterPlatform>,
     shard_count: u16,
 ) -> Job {
     let (service, key, handler) = operation.target();
-    let idempotency_key = operation.idempotency_key.as_deref().map(Into::into);
-    let info = RequestInfo { token, time: core.now(), nonce: core.take_nonce(), idempotency_key };
+    let idempotency_key = operation.kept_key();
+    let info = RequestInfo { time: core.now(), nonce: core.take_nonce(), idempotency_key };
     let catalog = &core.programs.catalog;
     if operation.is_route {
         let script = match operation.kind {

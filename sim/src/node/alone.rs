@@ -93,7 +93,7 @@ impl Node {
     /// Transactions that wait in the middle or for their first entity.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.shards().map(Shard::waiting).sum()
+        self.shards().map(|shard| shard.figures().waiting).sum()
     }
 
     /// The shards that are away.

@@ -21,7 +21,7 @@ fn one_shard_costs_one_entry_and_no_lock() {
     let (a, b) = (rig.key_in(0, "a"), rig.key_in(0, "b"));
     let token = rig.run("note", &a, add().call(run("note", &b, add())));
     assert_eq!((rig.log.len(), rig.peers.len()), (1, 0));
-    assert_eq!(rig.core.shards[&ShardId(0)].locked_entities(), 0);
+    assert_eq!(rig.core.shards[&ShardId(0)].figures().locked_entities, 0);
     rig.make_durable();
     assert!(rig.reply(token).is_some_and(Result::is_ok));
 }
@@ -78,7 +78,7 @@ fn an_entity_reached_again_through_another_shard_is_the_same() {
     rig.run_to_rest();
     assert_eq!(rig.value(token), json!(3));
     assert_eq!((rig.field("note", &a, "n"), rig.field("note", &b, "n")), (json!(3), json!(2)));
-    assert_eq!(rig.core.shards.values().map(millrace_shard::Shard::restarts).sum::<u64>(), 0);
+    assert_eq!(rig.core.shards.values().map(|shard| shard.figures().restarts).sum::<u64>(), 0);
     rig.assert_at_rest();
 }
 

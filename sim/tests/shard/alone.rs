@@ -222,7 +222,7 @@ fn who_waits_for_a_lost_shard_is_told_at_once() {
                 assert!(rig.reply(token).is_some(), "{context}: nobody is answered");
             }
             for shard in rig.core.shards.values() {
-                assert_eq!(shard.waiting(), 0, "{context}");
+                assert_eq!(shard.figures().waiting, 0, "{context}");
             }
             rig.settle();
             rig.assert_at_rest();
@@ -292,7 +292,7 @@ fn a_workflow_whose_shard_was_lost_does_not_make_a_call_twice() {
     rig.run_due();
     rig.make_durable();
     rig.carry_peers();
-    assert_eq!(rig.core.shards[&OTHER].waiting(), 2, "both calls are there");
+    assert_eq!(rig.core.shards[&OTHER].figures().waiting, 2, "both calls are there");
     // It has made the call again, which waits for the first one, and that is committed only now.
     for message in late {
         if matches!(&message, OnItsWay::Peer(to, _) if *to == OTHER) {
@@ -307,7 +307,7 @@ fn a_workflow_whose_shard_was_lost_does_not_make_a_call_twice() {
         rig.run_to_rest();
     }
     assert_eq!(rig.field("note", &there, "n"), json!(1));
-    assert_eq!(rig.core.shards.values().map(millrace_shard::Shard::workflows).sum::<usize>(), 0, "it has ended");
+    assert_eq!(rig.core.shards.values().map(|shard| shard.figures().workflows).sum::<usize>(), 0, "it has ended");
     rig.settle();
     rig.assert_at_rest();
 }

@@ -1,6 +1,7 @@
 //! A query that is answered without a transaction sees and tells what one would, or is not answered.
 
 use crate::*;
+use millrace_shard::Input;
 
 fn ask(rig: &mut Rig, key: &str) -> Option<Json> {
     let found = rig.fast_read(("note", key, "read"), &s().get("n"))?;
@@ -22,7 +23,7 @@ fn it_does_not_overlook_what_is_prepared() {
     let mut rig = Rig::new(2);
     let (a, b) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
     rig.run("note", &a, s().add("n", 1).call(run("note", &b, s().add("n", 1))));
-    while rig.core.shards[&ShardId(1)].unfinished() == 0 {
+    while rig.core.shards[&ShardId(1)].figures().unfinished == 0 {
         assert!(rig.carry_peer(), "the other shard is asked to prepare");
     }
     rig.make_durable_in(ShardId(1));
@@ -47,6 +48,6 @@ fn only_queries_of_sound_shards_are_answered() {
     let mut rig = Rig::new(1);
     assert!(rig.fast_read(("note", "a", "run"), &s().get("n")).is_none(), "that may write");
     assert!(rig.fast_read(("note", "", "read"), &s().get("n")).is_none(), "no entity has that key");
-    rig.core.with(ShardId(0), |shard, world| shard.stop("the disk failed", world));
+    rig.core.give(ShardId(0), Input::Stop("the disk failed".to_owned()));
     assert_eq!(ask(&mut rig, "a"), None);
 }

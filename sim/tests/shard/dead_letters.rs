@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use millrace_base::Lsn;
-use millrace_shard::{Delivery, Reply, ReplyTo, Sequence, Token};
+use millrace_shard::Input;
+use millrace_shard::question::{EndDeadLetter, ListDeadLetters, ListFailingMessages};
+use millrace_shard::{Delivery, Reply, Sequence, Token};
 
 use crate::*;
 
@@ -15,7 +17,8 @@ fn fail_for_good(rig: &mut Rig) {
 
 fn dead_letters(rig: &mut Rig, shard: u16, after: Option<&[u8]>, limit: usize) -> (Vec<Box<[u8]>>, bool) {
     let token = Token(1 << 60 | rig.replies.len() as u64);
-    rig.core.with(ShardId(shard), |shard, world| shard.list_dead_letters(ReplyTo::of(token), after, limit, world));
+    let asked = ListDeadLetters { after: after.map(Into::into), limit };
+    rig.core.give(ShardId(shard), Input::Ask(token, asked.into()));
     rig.make_durable();
     match rig.reply(token) {
         Some(Ok(Reply::DeadLetters(dead_letters, has_more))) => {
@@ -31,7 +34,8 @@ fn dead_letters(rig: &mut Rig, shard: u16, after: Option<&[u8]>, limit: usize) -
 
 fn end(rig: &mut Rig, field: &[u8], is_retried: bool) -> Token {
     let token = Token(1 << 61 | rig.replies.len() as u64);
-    rig.core.with(ShardId(0), |shard, world| shard.end_dead_letter(ReplyTo::of(token), field, is_retried, world));
+    let asked = EndDeadLetter { field: field.into(), is_retried };
+    rig.core.give(ShardId(0), Input::Ask(token, asked.into()));
     assert!(!matches!(rig.reply(token), Some(Ok(_))), "not before it is durable");
     rig.make_durable();
     token
@@ -45,7 +49,8 @@ fn needs_enough() -> Script {
 /// Messages that failed and wait, each with how often it was tried.
 fn waiting(rig: &mut Rig) -> Vec<(Box<[u8]>, u32)> {
     let token = Token(1 << 59 | rig.replies.len() as u64);
-    rig.core.with(ShardId(0), |shard, world| shard.list_failing_messages(ReplyTo::of(token), None, 100, world));
+    let asked = ListFailingMessages { after: None, limit: 100 };
+    rig.core.give(ShardId(0), Input::Ask(token, asked.into()));
     rig.make_durable();
     match rig.reply(token) {
         Some(Ok(Reply::DeadLetters(dead_letters, false))) => {
@@ -109,7 +114,10 @@ fn dead_letters_are_listed_tried_again_and_dropped() {
     rig.make_durable();
     let ids: Vec<_> = sent.into_iter().map(|token| rig.sent(token)).collect();
     fail_for_good(&mut rig);
-    assert_eq!(rig.core.with(ShardId(0), |shard, _| (shard.dead_letters(), shard.failed_attempts())), (5, 5 * 16));
+    assert_eq!(
+        rig.core.with(ShardId(0), |shard, _| (shard.figures().dead_letters, shard.figures().failed_attempts)),
+        (5, 5 * 16)
+    );
     let (first, has_more) = dead_letters(&mut rig, 0, None, 3);
     assert_eq!((first.len(), has_more), (3, true));
     let (rest, has_more) = dead_letters(&mut rig, 0, first.last().map(|field| &**field), 3);

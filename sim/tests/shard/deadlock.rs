@@ -40,7 +40,7 @@ fn random_rest(rig: &mut Rig, rng: &mut Rng, shard_count: u64) {
 }
 
 fn restarts(rig: &Rig) -> u64 {
-    rig.core.shards.values().map(millrace_shard::Shard::restarts).sum()
+    rig.core.shards.values().map(|shard| shard.figures().restarts).sum()
 }
 
 /// Which shards share a log is another one from seed to seed.

@@ -42,7 +42,7 @@ fn what_reads_an_effect_waits_for_it_and_nothing_else_does() {
 fn replies_come_in_the_order_of_what_they_wait_for() {
     let mut rig = Rig::new(1);
     let tokens: Vec<_> = (0..4).map(|_| rig.run("counter", "c", s().add("n", 1))).collect();
-    rig.core.with(ShardId(0), |shard, world| shard.durable(millrace_base::Lsn(2), world));
+    rig.core.give(ShardId(0), millrace_shard::Input::Durable(millrace_base::Lsn(2)));
     rig.make_durable();
     let values: Vec<Json> = tokens.into_iter().map(|token| rig.value(token)).collect();
     assert_eq!(values, [1, 2, 3, 4]);

@@ -264,7 +264,7 @@ fn a_stopped_coordinator_still_says_what_it_has_not_decided() {
     rig.carry_peers();
     rig.peers.push_back(call);
     rig.settle();
-    assert_eq!(rig.core.shards[&ShardId(1)].locked_entities(), 0, "held for a transaction that never comes");
+    assert_eq!(rig.core.shards[&ShardId(1)].figures().locked_entities, 0, "held for a transaction that never comes");
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn what_a_participation_that_died_had_taken_is_not_waited_for_when_another_speak
     let token = begun_again_without_its_second_call(&mut rig, add());
     rig.settle();
     assert_eq!(rig.value(token), json!([1, 1]));
-    assert_eq!(rig.core.shards.values().map(millrace_shard::Shard::restarts).sum::<u64>(), 1);
+    assert_eq!(rig.core.shards.values().map(|shard| shard.figures().restarts).sum::<u64>(), 1);
     rig.assert_at_rest();
 }
 

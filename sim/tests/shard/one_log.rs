@@ -24,7 +24,9 @@ fn a_transaction_over_shards_of_one_log_waits_for_the_disk_once() {
     for key in [&a, &b, &c] {
         assert_eq!(rig.field("note", key, "n"), json!(1), "{key}");
     }
-    assert!(rig.core.shards.values().all(|shard| (shard.locked_entities(), shard.unfinished()) == (0, 0)));
+    assert!(
+        rig.core.shards.values().all(|shard| (shard.figures().locked_entities, shard.figures().unfinished) == (0, 0))
+    );
     rig.make_log_durable(0);
     assert!(rig.reply(token).is_some_and(Result::is_ok));
 }

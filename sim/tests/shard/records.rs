@@ -1,6 +1,8 @@
 //! Operations on records: calls of the built-in app inside a transaction of another one.
 
-use millrace_shard::{Reply, ReplyTo, Token};
+use millrace_shard::Input;
+use millrace_shard::question::HasEntities;
+use millrace_shard::{Reply, Token};
 
 use crate::*;
 
@@ -147,7 +149,8 @@ fn the_version_that_a_caller_waits_for_is_needed() {
 
 fn has_entities(rig: &mut Rig, shard: u16) -> serde_json::Value {
     let token = Token(1 << 60 | rig.replies.len() as u64);
-    rig.core.with(ShardId(shard), |shard, world| shard.has_entities(ReplyTo::of(token), "records", "note", world));
+    let asked = HasEntities { app: "records".into(), service: "note".into() };
+    rig.core.give(ShardId(shard), Input::Ask(token, asked.into()));
     rig.make_durable();
     match rig.reply(token) {
         Some(Ok(Reply::HasEntities(is_any))) => json!(is_any),

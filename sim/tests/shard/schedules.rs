@@ -3,7 +3,9 @@
 
 use millrace_base::{Lsn, Name, UnixMillis};
 use millrace_func::Schedule;
-use millrace_shard::{AskedSchedule, Reply, ReplyTo, Token};
+use millrace_shard::Input;
+use millrace_shard::question::ListSchedules;
+use millrace_shard::{AskedSchedule, Reply, Token};
 use millrace_sim::rig::APP;
 
 use crate::*;
@@ -113,7 +115,7 @@ fn crash_after(kept: u64, down_ms: u64) -> u64 {
     }
     let last = lsn(&mut rig);
     let kept = last.min(Lsn(kept));
-    rig.core.with(COORDINATOR, |shard, world| shard.durable(kept, world));
+    rig.core.give(COORDINATOR, Input::Durable(kept));
     rig.crash();
     rig.core.now = rig.core.now.plus(down_ms);
     start(&mut rig, &key);
@@ -134,7 +136,7 @@ fn shown(rig: &mut Rig, cron: &str) -> Option<UnixMillis> {
     let token = Token(1 << 60 | rig.replies.len() as u64);
     let text = str::to_owned;
     let asked = AskedSchedule { app: text(APP), service: text("note"), name: text("minutely"), cron: text(cron) };
-    rig.core.with(COORDINATOR, |shard, world| shard.list_schedules(ReplyTo::of(token), &[asked], world));
+    rig.core.give(COORDINATOR, Input::Ask(token, ListSchedules { asked: vec![asked] }.into()));
     rig.make_durable();
     match rig.reply(token) {
         Some(Ok(Reply::Schedules(due))) => due[0],

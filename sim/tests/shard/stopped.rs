@@ -1,6 +1,7 @@
 //! A shard whose log has failed answers everything with that, and changes nothing any more.
 
 use crate::*;
+use millrace_shard::Input;
 
 #[test]
 fn everything_that_waits_is_answered_and_nothing_runs() {
@@ -9,7 +10,7 @@ fn everything_that_waits_is_answered_and_nothing_runs() {
     let suspended = rig.run("counter", "d", s().add("n", 1).hash());
     let parked = rig.run("counter", "d", s().add("n", 1));
     rig.send(("counter", "e", "run"), s().add("n", 1).hash(), 0, None);
-    rig.core.with(ShardId(0), |shard, world| shard.stop("the disk failed", world));
+    rig.core.give(ShardId(0), Input::Stop("the disk failed".to_owned()));
     rig.tick(0);
     for token in [held, suspended, parked] {
         assert_eq!(rig.error(token), ErrorCode::ShardStopped);

@@ -2,6 +2,8 @@
 //! and cancelled before it begins, and while its code is not deployed.
 
 use millrace_base::UnixMillis;
+use millrace_shard::Input;
+use millrace_shard::question::EndDeadLetter;
 
 use crate::*;
 
@@ -190,16 +192,12 @@ fn one_that_cannot_begin_for_good_has_failed_and_begins_when_it_is_tried_again()
     let (field, _) = rig.rows(0, "dead").remove(0);
     let token = millrace_shard::Token(1 << 60);
     rig.core.is_read_only = true;
-    rig.core.with(ShardId(0), |shard, world| {
-        shard.end_dead_letter(millrace_shard::ReplyTo::of(token), &field, true, world)
-    });
+    rig.core.give(ShardId(0), Input::Ask(token, EndDeadLetter { field: field.clone(), is_retried: true }.into()));
     rig.make_durable();
     assert_eq!(rig.listed(0, 10, true), [], "nothing has happened: the disk was full");
     rig.core.is_read_only = false;
     let token = millrace_shard::Token((1 << 60) + 1);
-    rig.core.with(ShardId(0), |shard, world| {
-        shard.end_dead_letter(millrace_shard::ReplyTo::of(token), &field, true, world)
-    });
+    rig.core.give(ShardId(0), Input::Ask(token, EndDeadLetter { field: field.clone(), is_retried: true }.into()));
     rig.make_durable();
     assert!(matches!(rig.invocation_result(id), ResultState::Value(_)));
     assert_eq!(rig.listed(0, 10, false).len(), 1, "once");

@@ -3,7 +3,9 @@
 
 use millrace_base::{Error, UnixMillis, limits};
 use millrace_func::Limits;
+use millrace_shard::Input;
 use millrace_shard::Token;
+use millrace_shard::question::EndDeadLetter;
 use millrace_sim::rig::APP;
 
 use crate::*;
@@ -378,9 +380,7 @@ fn a_compensation_that_fails_is_tried_again_and_then_told_of() {
     rig.run("counter", "gate", s().set("n", 1));
     for (index, (field, _)) in rig.rows(0, "dead").into_iter().enumerate() {
         let token = Token(1 << 60 | index as u64);
-        rig.core.with(ShardId(0), |shard, world| {
-            shard.end_dead_letter(millrace_shard::ReplyTo::of(token), &field, true, world)
-        });
+        rig.core.give(ShardId(0), Input::Ask(token, EndDeadLetter { field: field.clone(), is_retried: true }.into()));
     }
     rig.make_durable();
     assert_eq!(rig.field("counter", "a", "undone"), json!(2), "once for each workflow");
@@ -407,7 +407,7 @@ fn one_workflow_does_not_keep_the_core() {
     let mut most = 0;
     for _ in 0..10_000 {
         let before = rig.log.len();
-        rig.core.with(ShardId(0), |shard, world| shard.run_due(world));
+        rig.core.give(ShardId(0), Input::RunDue);
         rig.log.append(&mut rig.core.collected.entries);
         most = most.max(rig.log.len() - before);
     }
@@ -561,7 +561,7 @@ fn thousands_are_taken_up_a_few_at_a_time() {
     }
     rig.is_unstarted = true;
     rig.crash();
-    rig.core.with(ShardId(0), |shard, world| shard.tick(world));
+    rig.core.give(ShardId(0), Input::Tick);
     assert!(rig.core.engine.turns() <= 200, "{} turns in the first input", rig.core.engine.turns());
     let due = rig.core.with(ShardId(0), |shard, _| shard.next_due());
     assert!(due.is_some_and(|due| due <= rig.core.now), "the others follow at once");

@@ -14,7 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Knows disks and clocks, not keys or entries.
     ("millrace-io", &[]),
     // Signatures of S3 as clients make them.
-    ("millrace-signing", &[]),
+    ("millrace-signing", &["millrace-base"]),
     // Files by their names and bytes: it does not know what they are for.
     ("millrace-backup", &[]),
     ("millrace-manifest", &["millrace-base", "millrace-io"]),
@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-access", &["millrace-base"]),
     ("millrace-api", &["millrace-base", "millrace-access"]),
     // What bodies are checked by: the front, the node and the engine of objects take the same.
-    ("millrace-checksum", &["millrace-api"]),
+    ("millrace-checksum", &["millrace-base", "millrace-api"]),
     ("millrace-func", &["millrace-base", "millrace-api"]),
     ("millrace-func-js", &["millrace-base", "millrace-api", "millrace-func"]),
     // Frames of workers: it makes them and reads them, and does not carry them.

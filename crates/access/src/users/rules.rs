@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use millrace_base::limits;
+use millrace_base::{hex, limits};
 
 use super::error::UserError;
 
@@ -78,7 +78,7 @@ pub(super) fn shown(text: &str) -> String {
 
 /// A canonical id from 32 random bytes.
 pub(super) fn id_of(random: [u8; 32]) -> String {
-    crate::keys::to_hex(&random)
+    hex(&random)
 }
 
 /// An access key from 10 random bytes: 20 characters as those of AWS.

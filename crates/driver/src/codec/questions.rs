@@ -1,17 +1,17 @@
 //! Questions to one shard.
 
 use millrace_api::{Intervention, StateFields};
+use millrace_format::DecodeError;
 use millrace_shard::AskedSchedule;
-
-use super::wire::{Item, wire_enum, wire_struct};
-use crate::question::{
-    Cancel, EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
+use millrace_shard::question::{
+    EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
     Question, ReadDeadLetter, ReadInvocation, ReadState, Signal,
 };
 
+use super::wire::{Item, Reader, Wire, wire_enum, wire_struct};
+
 wire_enum!(Question {
     1 => ReadInvocation(question),
-    2 => Cancel(question),
     3 => Signal(question),
     4 => ListWorkflows(question),
     5 => ListDeadLetters(question),
@@ -21,10 +21,15 @@ wire_enum!(Question {
     9 => HasEntities(question),
     10 => ListSchedules(question),
     11 => Intervene(question),
-    12 => ListFailingMessages(question),
+    12 => ListFailingMessages(question);
+    2 => cancel
 });
+/// Earlier programs had a question of its own for one of the interventions.
+fn cancel(reader: &mut Reader<'_>) -> Result<Question, DecodeError> {
+    Ok(Intervene { sequence: Wire::get(reader)?, intervention: Intervention::Cancel }.into())
+}
+
 wire_struct!(ReadInvocation { sequence, has_journal });
-wire_struct!(Cancel { sequence });
 wire_struct!(Intervene { sequence, intervention });
 wire_enum!(Intervention {
     1 => Cancel,

@@ -12,7 +12,6 @@ use super::wire::{Item, Reader, Wire, wire_enum, wire_newtype, wire_struct};
 use crate::message::Job;
 
 wire_newtype!(Token(u64), Program(u32));
-wire_struct!(RequestInfo { token, time, nonce, idempotency_key });
 wire_struct!(HandlerId { program, service, handler });
 wire_struct!(RouteId { program, service, route });
 wire_struct!(RouteMatch { id, parameters });
@@ -45,6 +44,24 @@ wire_enum!(Reply {
     13 => FailingInvocation(invocation_result, view, failures),
     14 => FailingWorkflows(rows, has_more, failures),
 });
+
+/// Eight bytes that mean nothing come first. Earlier programs put a token there and wrote over it on arrival, so nodes of
+/// both kinds understand each other.
+impl Wire for RequestInfo {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { time, nonce, idempotency_key } = self;
+        0u64.put(out);
+        time.put(out);
+        nonce.put(out);
+        idempotency_key.put(out);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        u64::get(reader)?;
+        let (time, nonce) = (Wire::get(reader)?, Wire::get(reader)?);
+        Ok(Self { time, nonce, idempotency_key: Wire::get(reader)? })
+    }
+}
 
 /// What failed of it travels beside the page.
 impl Wire for ListedWorkflow {

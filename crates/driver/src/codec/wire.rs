@@ -1,7 +1,7 @@
 //! How pieces of frames are laid out, and macros for structures and choices of them.
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, Value};
+use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, Lsn, ShardId, TransactionId, UnixMillis, Value};
 use millrace_format::DecodeError;
 
 /// Takes pieces off the front of a frame.
@@ -222,9 +222,13 @@ macro_rules! wire_struct {
     };
 }
 
-/// A choice is a byte that says which, and the choice's fields in the order given.
+/// A choice is a byte that says which, and the choice's fields in the order given. Behind a semicolon: bytes that only earlier
+/// programs write, and what reads on from there.
 macro_rules! wire_enum {
-    ($name:ident { $($tag:literal => $kind:ident $(($($place:ident),*))? $({ $($field:ident),* })?),* $(,)? }) => {
+    ($name:ident {
+        $($tag:literal => $kind:ident $(($($place:ident),*))? $({ $($field:ident),* })?),* $(,)?
+        $(; $($retired:literal => $read:path),*)?
+    }) => {
         impl $crate::codec::wire::Wire for $name {
             fn put(&self, out: &mut Vec<u8>) {
                 match self {
@@ -245,6 +249,7 @@ macro_rules! wire_enum {
                         $($(let $field = $crate::codec::wire::Wire::get(reader)?;)*)?
                         $name::$kind $(($($place),*))? $({ $($field),* })?
                     })*
+                    $($($retired => return $read(reader),)*)?
                     other => return Err(millrace_format::DecodeError::Kind(other)),
                 })
             }
@@ -277,6 +282,16 @@ impl Wire for EntityKey {
             Some((entity, [])) => Ok(entity),
             _ => Err(DecodeError::Length),
         }
+    }
+}
+
+impl Wire for IdempotencyKey {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.as_str().as_bytes());
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        IdempotencyKey::new(reader.bytes()?).map(IdempotencyKey::kept).map_err(|_| DecodeError::Length)
     }
 }
 

@@ -21,7 +21,7 @@ use millrace_base::{Error, ErrorCode, Lsn, ShardId};
 use millrace_format::{Entry, Write as RowWrite};
 use millrace_log::Batch;
 use millrace_replica::{Command, EntryId, Epoch, Event, LogEntry, Message, NodeId, Replica, RoleName, ShardLog, Write};
-use millrace_shard::{Shard, ShardOptions};
+use millrace_shard::{Input, Shard, ShardOptions};
 use millrace_store::Store;
 
 use crate::core::Core;
@@ -404,7 +404,7 @@ impl<P: Platform> Core<P> {
             let durable = if skips_quorum { seat.replica.log().durable() } else { seat.settled() };
             let is_news = self.shard_mut(shard).is_some_and(|shard| shard.durable_lsn() < durable);
             if is_news {
-                self.with_shard(shard, |shard, world| shard.durable(durable, world));
+                self.give(shard, Input::Durable(durable));
                 self.handle_events();
             }
         }

@@ -2,7 +2,7 @@
 
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_replica::{Epoch, NodeId, ShardLog};
-use millrace_shard::{PeerMessage, Token};
+use millrace_shard::{Input, PeerMessage, Token};
 
 use super::arrivals::{Arrived, What};
 use super::reach::{unreached, waits_until_ns};
@@ -233,7 +233,7 @@ impl<P: Platform> Core<P> {
     /// What is for a shard elsewhere is dropped: who has sent it hears when that shard is opened there.
     fn peer_arrives(&mut self, (to, message): (ShardId, PeerMessage), until_ns: u64) {
         match self.way_to(to) {
-            Way::Open => self.with_shard(to, |shard, world| shard.peer(message, world)),
+            Way::Open => self.give(to, Input::Peer(message)),
             Way::Waits => self.arrive(Arrived { shard: Some(to), until_ns, what: What::Peer(message) }),
             Way::Core(core) => drop(self.platform.send(core, CoreMessage::Peer { to, message })),
             Way::Node(_) => {}

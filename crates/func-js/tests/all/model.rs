@@ -195,7 +195,7 @@ fn what_the_host_refuses_names_its_place_once_and_what_is_no_output_says_so() {
         assert!(message.starts_with(refused) && message.matches("(at ").count() == 1, "{handler}: {message}");
     }
     let message = world.fails("sleeps", "", ErrorCode::FunctionFailed);
-    assert!(message.contains("for workflows (at s.ts:10:"), "{message}");
+    assert!(message.starts_with("ctx.sleep is for workflows only (at s.ts:10:"), "{message}");
     let message = world.fails("unknown", "", ErrorCode::UnknownHandler);
     let start = "the service \"s\" has no handler \"nothing\": it has q, calls, sleeps, unknown, big (at s.ts:13:";
     assert!(message.starts_with(start), "{message}");

@@ -6,7 +6,9 @@ use crate::common::journal::{Journal, every_cut};
 use crate::common::{World, limited, refusal, service, world};
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{ActivationId, BuiltInCall, Engine, FetchRequest, HandlerKind, Host, Limits, Schedule, Start};
+use millrace_func::{
+    ActivationId, BuiltInCall, Engine, FetchRequest, Flow, HandlerKind, Host, Limits, RetryOptions, Schedule, Start,
+};
 use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, Step, StepStart};
 
 const BOOKING: &str = r#"
@@ -554,25 +556,6 @@ impl Host for Cancelling {
     fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
         Ok(OperationId(9))
     }
-    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
-        self.0 += 1;
-        Ok(OperationId(self.0))
-    }
-    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
-        Ok(OperationId(9))
-    }
-    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
-        Ok(StepStart::Run(OperationId(0)))
-    }
-    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
-        Err(Error::new(ErrorCode::SizeLimit, "the journal is full"))
-    }
-    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
-        Ok(())
-    }
-    fn invocation(&self) -> Option<String> {
-        None
-    }
     fn now(&self) -> millrace_base::UnixMillis {
         millrace_base::UnixMillis(0)
     }
@@ -580,6 +563,39 @@ impl Host for Cancelling {
         4
     }
     fn log(&mut self, _: LogLevel, _: &str) {}
+
+    fn flow(&mut self) -> Option<&mut dyn Flow> {
+        Some(self)
+    }
+}
+
+impl Flow for Cancelling {
+    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
+        self.0 += 1;
+        Ok(OperationId(self.0))
+    }
+
+    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
+        Ok(OperationId(9))
+    }
+
+    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
+        Ok(StepStart::Run(OperationId(0)))
+    }
+
+    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
+        Err(Error::new(ErrorCode::SizeLimit, "the journal is full"))
+    }
+
+    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn invocation(&self) -> String {
+        String::new()
+    }
+    fn retry_next(&mut self, _: RetryOptions) {}
+    fn within_step(&mut self, _: Option<OperationId>) {}
 }
 
 #[test]

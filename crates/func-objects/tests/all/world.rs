@@ -12,7 +12,7 @@ use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, EntityRows, EntityScan, EntityVisitor, FetchRequest, HandlerId,
     HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, ScanRequest, Service,
-    Start, Step, StepStart, Visit,
+    Start, Step, Visit,
 };
 use millrace_func_objects::ObjectsEngine;
 
@@ -163,8 +163,8 @@ impl Host for Frame<'_> {
     fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         refuse()
     }
-    fn find_for_bucket(&mut self, bucket: &str, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        if bucket != "photos" {
+    fn find(&mut self, [app, service, handler]: [&str; 3], bucket: Option<&str>) -> Result<HandlerId, Error> {
+        if bucket != Some("photos") {
             return Err(Error::new(ErrorCode::Forbidden, "the app does not allow the bucket"));
         }
         match (app, service, handler) {
@@ -199,24 +199,6 @@ impl Host for Frame<'_> {
     }
     fn fetch(&mut self, _request: FetchRequest) -> Result<OperationId, Error> {
         refuse()
-    }
-    fn sleep(&mut self, _delay_ms: u64) -> Result<OperationId, Error> {
-        refuse()
-    }
-    fn wait(&mut self, _name: &str, _timeout_ms: Option<u64>) -> Result<OperationId, Error> {
-        refuse()
-    }
-    fn begin_step(&mut self, _name: &str) -> Result<StepStart, Error> {
-        refuse()
-    }
-    fn end_step(&mut self, _operation: OperationId, _result: Result<Bytes, Error>) -> Result<(), Error> {
-        refuse()
-    }
-    fn compensate(&mut self, _call: NestedCall) -> Result<(), Error> {
-        refuse()
-    }
-    fn invocation(&self) -> Option<String> {
-        None
     }
     fn now(&self) -> UnixMillis {
         UnixMillis(self.now_ms)

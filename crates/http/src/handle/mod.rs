@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use millrace_api::{Begun, CallRequest, Calls, HeaderSource, Principal, RECORDS_APP, RouteRequest};
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, IdempotencyKey};
 use millrace_records::{Family, RequestFacts, idempotency_key};
 
 use crate::auth::{self, Otherwise};
@@ -74,7 +74,7 @@ impl<'a> Input<'a> {
         std::mem::take(self.request.headers_mut())
     }
 
-    pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Error> {
+    pub(crate) fn idempotency_key(&self) -> Result<Option<IdempotencyKey<&str>>, Error> {
         if self.seen.idempotency_key { idempotency_key(self.request.headers()) } else { Ok(None) }
     }
 
@@ -380,7 +380,7 @@ fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) 
         query: input.uri.query().map(str::to_owned),
         headers: Arc::clone(headers) as Arc<dyn HeaderSource>,
         body,
-        idempotency_key: idempotency_key.map(str::to_owned),
+        idempotency_key: idempotency_key.map(IdempotencyKey::kept),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use millrace_api::{
-    AppFile, AppInfo, DeadLetter, Deployed, Deployments, Health, Intervention, Invocation, Invocations,
+    AppFile, AppInfo, DeadLetter, Deployed, Deployments, Health, IdempotencyKey, Intervention, Invocation, Invocations,
     InvocationsRequest, Page, Records, RouteReply, Schedule, SchedulesRequest, SendRequest, Serving, StateReply,
     StateRequest,
 };
@@ -50,7 +50,14 @@ impl Invocations for Nothing {
         nothing()
     }
 
-    async fn signal(&self, _: &Principal, _: &str, _: &str, _: Bytes, _: Option<&str>) -> Result<(), Error> {
+    async fn signal(
+        &self,
+        _: &Principal,
+        _: &str,
+        _: &str,
+        _: Bytes,
+        _: Option<IdempotencyKey<&str>>,
+    ) -> Result<(), Error> {
         nothing()
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millrace_api::{AppFile, CallRequest, Calls, Deployments, Error, ErrorCode, HandlerKind, Principal, Serving};
-use millrace_base::{Name, Value};
+use millrace_base::{IdempotencyKey, Name, Value};
 use millrace_driver::FlushPolicy;
 use millrace_func::{
     ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, Host, OperationId, Output, Program, Service, Start,
@@ -107,6 +107,7 @@ async fn do_job(node: CoreHandle, job: Job) {
         Job::Call { key, handler, idempotency_key, done } => {
             let (input, key) = (Bytes::from_static(b"null"), key.as_bytes());
             let idempotency_key = idempotency_key.as_deref();
+            let idempotency_key = idempotency_key.map(|text| IdempotencyKey::new(text.as_bytes()).expect("visible"));
             let request = CallRequest { app: None, service: "counter", key, handler, input, idempotency_key };
             let answered = node.call(&anybody, request).reply().await;
             let number = |bytes: Bytes| std::str::from_utf8(&bytes).expect("text").parse().expect("a number");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, limits};
+use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, Lsn, Name, limits};
 use millrace_format::{MessageRecord, ResultState, Write};
 use millrace_func::HandlerKind;
 
@@ -10,7 +10,8 @@ use super::{Bookkeeping, invocation_of};
 use crate::context::{Context, Rows, read_only};
 use crate::inbox::inbox_field;
 use crate::outgoing::shard_of_record;
-use crate::request::{InvocationId, Invoke, Reply, Sequence};
+use crate::request::{InvocationId, Invoke, Sequence};
+use crate::typed_reply::ReplyTo;
 use crate::world::World;
 
 /// Dead letters that are in memory at once while many are tried again.
@@ -28,22 +29,22 @@ impl Bookkeeping {
     /// Accepts a front's send: into the inbox, with a pending result somebody can ask for.
     pub(crate) fn accept_send(
         &mut self,
-        invoke: &Invoke,
+        to: ReplyTo<InvocationId>,
+        (invoke, delay_ms): (&Invoke, u64),
         target: &SendTarget<'_>,
-        delay_ms: u64,
         context: &mut Context<'_>,
     ) {
         let (app, service, handler) = target.names;
         // What is sent later is another request than what is sent now.
         let verb = if delay_ms == 0 { "send".to_owned() } else { format!("send {delay_ms}") };
         let names = self.results.names();
-        let key = invoke.info.idempotency_key.as_deref();
+        let key = invoke.info.idempotency_key.as_ref().map(IdempotencyKey::as_str);
         let key = key.map(|key| names.of_call(&target.entity, handler.as_str(), &invoke.input, key, verb.as_bytes()));
         if let Some(key) = &key
             && let Some(result) = self.results.kept_reply(key, context.now, context.rows)
         {
             let depends_on = self.results.lsn(context.rows);
-            return context.reply(invoke.info.token, result, depends_on);
+            return context.reply(to.token(), result, depends_on);
         }
         let due = context.now.plus(delay_ms);
         let record = MessageRecord {
@@ -72,8 +73,7 @@ impl Bookkeeping {
             writes.push(self.results.keep(key, ResultState::Sent(sequence.lsn, sequence.index), context.now));
         }
         let lsn = context.append(writes);
-        let reply = Reply::Sent(InvocationId { shard: context.rows.shard(), sequence });
-        context.reply(invoke.info.token, Ok(reply), lsn);
+        context.answer(to, Ok(InvocationId { shard: context.rows.shard(), sequence }), lsn);
     }
 
     /// Drops a dead letter or a message that failed and waits, or has it tried again from its first attempt.

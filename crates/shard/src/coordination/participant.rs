@@ -12,17 +12,17 @@ use crate::peer::{FromParticipation, Ordered, ToCoordinator};
 #[derive(Default)]
 pub(super) struct Participant {
     /// Numbered messages it has been told.
-    pub said: u32,
-    pub heard: Ordered<ToCoordinator>,
+    pub(super) said: u32,
+    pub(super) heard: Ordered<ToCoordinator>,
     /// Which participation has spoken first.
-    pub id: Option<u64>,
-    pub vote: Option<Vote>,
+    pub(super) id: Option<u64>,
+    pub(super) vote: Option<Vote>,
     /// The opening of its shard that this participation is of.
-    pub incarnation: Option<u64>,
+    pub(super) incarnation: Option<u64>,
     /// When it was asked for its vote last, on the monotonic clock.
-    pub asked_ms: u64,
+    pub(super) asked_ms: u64,
     /// For how long from then on its vote counts, if not for ever.
-    pub hold_ms: Option<u64>,
+    pub(super) hold_ms: Option<u64>,
 }
 
 impl Participant {

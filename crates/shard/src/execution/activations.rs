@@ -38,7 +38,7 @@ pub(crate) struct AwayCall {
 pub(crate) struct Activation {
     pub activation: ActivationId,
     pub instance: Instance,
-    /// The app version it runs in: the caller's, but for operations on records.
+    /// The app version it runs in: the caller's, but for operations of built-in apps.
     pub program: Program,
     /// Index into `Transaction::touched`; a route has no entity.
     pub entity: Option<usize>,

@@ -52,10 +52,10 @@ pub(super) fn answers_from_result(origin: &Origin, context: &mut ExecutionContex
 
 /// As [`answers_from_result`], for a call of `entity`.
 pub(super) fn answers_call(origin: &Origin, entity: &EntityKey, context: &mut ExecutionContext<'_, '_>) -> bool {
-    let Origin::Call(call) = origin else { return false };
-    let key = call.info.idempotency_key.as_deref().and_then(|key| {
+    let Origin::Call(_, call) = origin else { return false };
+    let key = call.info.idempotency_key.as_ref().and_then(|key| {
         let (_, _, handler) = context.world.catalog.names(call.handler)?;
-        Some(context.books.results.names().of_call(entity, handler.as_str(), &call.input, key, b"call"))
+        Some(context.books.results.names().of_call(entity, handler.as_str(), &call.input, key.as_str(), b"call"))
     });
     key.is_some_and(|key| answers_under(key, origin, context))
 }
@@ -77,15 +77,14 @@ pub(super) fn result_key(origin: &Origin, context: &ExecutionContext<'_, '_>) ->
     let key = origin.idempotency_key()?;
     let (names, catalog) = (context.books.results.names(), context.world.catalog);
     match origin {
-        Origin::Call(invoke) => {
+        Origin::Call(_, invoke) => {
             let (_, _, handler) = catalog.names(invoke.handler)?;
             let entity = catalog.entity(invoke.handler, &invoke.key)?;
             Some(names.of_call(&entity, handler.as_str(), &invoke.input, key, b"call"))
         }
-        Origin::Route(call) => {
+        Origin::Route(_, call) => {
             let (app, service) = route_names(call, context.world)?;
-            let field = names.name(&[call.scope.as_deref()?], key);
-            Some(ResultKey { field, fingerprint: route_fingerprint(app, service, call) })
+            Some(names.of_route(call.scope.as_deref()?, key, route_fingerprint(app, service, call)))
         }
         Origin::Message { .. } | Origin::WorkflowCall { .. } | Origin::Participation { .. } | Origin::Read { .. } => {
             None

@@ -1,6 +1,5 @@
 //! Calls between shards, and what participants say to this shard as their coordinator.
 
-use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, TransactionId, UnixMillis, limits};
 use millrace_func::{HandlerKind, Output, Program};
 
@@ -9,8 +8,7 @@ use super::start::deadline;
 use super::transaction::{Action, AwayCall, Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::coordination::{Coordination, Effects, Ending, Heard, Vote};
-use crate::participation::Participation;
-use crate::peer::{Begin, CallNumber, FromParticipation, PeerCall, ToCoordinator};
+use crate::peer::{Begin, FromParticipation, PeerCall, ToCoordinator};
 use crate::world::World;
 
 /// The random bits of participations come from indices that the coordinator's own functions never reach.
@@ -26,46 +24,13 @@ enum Fate {
 }
 
 /// What a participant is told of a transaction.
-fn begin(origin: &Origin, program: Program, to: ShardId, world: &World<'_>) -> Begin {
+pub(super) fn begin(origin: &Origin, program: Program, to: ShardId, world: &World<'_>) -> Begin {
     let index = SEED_INDEX + u32::from(to.0);
     let seed = match origin.route_key() {
         Some(key) => world.entropy.draw_keyed(key, index),
         None => world.entropy.draw(origin.nonce(), index),
     };
     Begin { program, time: origin.time(), age: origin.age(), seed }
-}
-
-/// Tells another shard what its call to this one gave.
-///
-/// # Panics
-/// When no other shard has a part in the transaction.
-pub(super) fn answer_away(
-    role: &mut Role,
-    transaction: &mut Transaction,
-    number: CallNumber,
-    result: Result<Bytes, Error>,
-    context: &mut ExecutionContext<'_, '_>,
-) {
-    match role {
-        Role::Participant(participation) => {
-            report_spent(participation, transaction, context);
-            let lingers = result.is_ok() && transaction.runs_for(number);
-            participation.answer(number, result, lingers, &mut context.context());
-        }
-        Role::Coordinator(coordination) => coordination.answer(number, result, &mut context.context()),
-        Role::Alone => unreachable!("another shard's call makes this one a coordinator or a participant"),
-    }
-}
-
-/// Tells the coordinator what the participation has used of CPU time, before it may go on for that.
-fn report_spent(
-    participation: &mut Participation,
-    transaction: &mut Transaction,
-    context: &mut ExecutionContext<'_, '_>,
-) {
-    if let Some(cpu_ns) = transaction.cpu.report() {
-        participation.spent(cpu_ns, &mut context.context());
-    }
 }
 
 impl Execution {
@@ -89,52 +54,7 @@ impl Execution {
         transaction.is_spread = true;
         let once = transaction.origin.once_field(context.rows.shard());
         let call = PeerCall { number, depth: pending.depth, call: pending.call, once };
-        if matches!(role, Role::Alone) {
-            *role = Role::Coordinator(self.coordinator.begin(transaction.nonce(), context.rows));
-        }
-        match role {
-            Role::Coordinator(coordination) => {
-                let begin = begin(&transaction.origin, transaction.program, to, context.world);
-                coordination.call(to, begin, call, &mut context.context());
-            }
-            Role::Participant(participation) => {
-                report_spent(participation, transaction, context);
-                participation.call(call, &mut context.context());
-            }
-            Role::Alone => unreachable!("it has just become a coordinator"),
-        }
-    }
-
-    /// Has other shards take back what calls did whose callers have failed since. Until they have,
-    /// nothing goes on here: who caught the failure must not see what is being taken back.
-    ///
-    /// # Panics
-    /// When calls to other shards are to be taken back of a transaction in which no other shard has a part.
-    pub(super) fn take_back_away(
-        &mut self,
-        role: &mut Role,
-        transaction: &mut Transaction,
-        context: &mut ExecutionContext<'_, '_>,
-    ) {
-        let is_taking_back = match role {
-            Role::Alone => {
-                assert!(transaction.to_take_back.is_empty(), "only calls to other shards are taken back there");
-                return;
-            }
-            Role::Participant(participation) => {
-                while let Some(number) = transaction.to_take_back.pop() {
-                    participation.take_back(number, &mut context.context());
-                }
-                participation.is_taking_back()
-            }
-            Role::Coordinator(coordination) => {
-                take_back(coordination, transaction, context);
-                coordination.is_taking_back()
-            }
-        };
-        if is_taking_back {
-            transaction.put_off();
-        }
+        self.make_call_away(role, transaction, (to, call), context);
     }
 
     /// Everything has run: asks every participant to make its prepared writes durable. The transaction goes
@@ -199,17 +119,11 @@ impl Execution {
     /// # Panics
     /// When it is not there, or is not coordinated here: it could never end.
     pub(super) fn take_coordinated(&mut self, nonce: u64) -> (Box<Coordination>, Box<Transaction>, UnixMillis) {
-        let is_coordinated = |one: &Suspended| matches!(one.role, Role::Coordinator(_));
-        assert!(
-            self.suspended.get(&nonce).is_some_and(is_coordinated),
-            "a live transaction over several shards is parked, or suspended with its coordination"
-        );
-        match self.suspended.remove(&nonce) {
-            Some(Suspended { role: Role::Coordinator(coordination), transaction, deadline }) => {
-                (coordination, transaction, deadline)
-            }
-            _ => unreachable!("it has just been seen"),
-        }
+        let is_coordinated = |one: &mut Suspended| one.role.coordination().is_some();
+        let is_there = self.suspended.get_mut(&nonce).is_some_and(is_coordinated);
+        assert!(is_there, "a live transaction over several shards is parked, or suspended with its coordination");
+        let Suspended { role, transaction, deadline } = self.suspended.remove(&nonce).expect("it has just been seen");
+        (role.into_coordination().expect("it has just been seen"), transaction, deadline)
     }
 
     /// A participant says something to the coordinator.
@@ -302,9 +216,8 @@ impl Execution {
     /// When no other shard was asked to.
     fn unpark_away(&mut self, parked: Parked, context: &mut ExecutionContext<'_, '_>) {
         let coordination = parked.away.expect("the shard that answers was asked");
-        let role = Role::Coordinator(coordination);
-        if let Err(Role::Coordinator(coordination)) = self.starts_again(parked.origin, Vec::new(), role, context) {
-            self.coordinator.abandon(&coordination, &mut context.context());
+        if let Err(role) = self.starts_again(parked.origin, Vec::new(), Role::Coordinator(coordination), context) {
+            self.abandon(role, context);
         }
     }
 
@@ -392,9 +305,7 @@ impl Execution {
     pub(super) fn recall_delegated(&mut self, context: &mut ExecutionContext<'_, '_>) {
         let now = context.world.now;
         for suspended in self.suspended.values_mut().filter(|suspended| suspended.deadline <= now) {
-            if let Role::Coordinator(coordination) = &mut suspended.role
-                && coordination.is_delegated()
-            {
+            if let Some(coordination) = suspended.role.coordination().filter(|one| one.is_delegated()) {
                 coordination.recall(&mut context.context());
             }
         }
@@ -461,7 +372,11 @@ fn pass_on(
 }
 
 /// Takes back what calls did whose callers have failed since, here or there.
-fn take_back(coordination: &mut Coordination, transaction: &mut Transaction, context: &mut ExecutionContext<'_, '_>) {
+pub(super) fn take_back(
+    coordination: &mut Coordination,
+    transaction: &mut Transaction,
+    context: &mut ExecutionContext<'_, '_>,
+) {
     while let Some(number) = transaction.to_take_back.pop() {
         if let Effects::Here = coordination.take_back(number, &mut context.context()) {
             transaction.take_up();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
     ActivationId, AttemptToken, BuiltInCall, EntityScan, EntityVisitor, FetchRequest, HandlerId, HandlerKind, Host,
-    Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart, WorkerTurn,
+    Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, WorkerTurn,
 };
 use millrace_store::{Store, StoreError};
 
@@ -38,10 +38,6 @@ pub(crate) struct TurnHost<'a, 'w> {
     pub transaction: &'a mut Transaction,
     pub world: &'a mut World<'w>,
     pub activation: ActivationId,
-}
-
-fn only_in_workflows<T>(what: &str) -> Result<T, Error> {
-    Err(refused(&format!("ctx.{what} is for workflows only")))
 }
 
 impl TurnHost<'_, '_> {
@@ -276,19 +272,8 @@ impl Host for TurnHost<'_, '_> {
         self.call(call)
     }
 
-    fn find_for_bucket(&mut self, bucket: &str, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        let found = find_elsewhere(self.program(), [app, service, handler], self.world)?;
-        world_program(self.world, found.program)?.objects.allows(bucket)?;
-        // A message to a query would be delivered, would change nothing, and nobody would notice.
-        if self.world.catalog.kind(found) == HandlerKind::Query {
-            let message = format!("{service}.{handler} is a query, which can change nothing: name another handler");
-            return Err(refused(&message));
-        }
-        Ok(found)
-    }
-
-    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        find_elsewhere(self.program(), [app, service, handler], self.world)
+    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
+        find_elsewhere(self.program(), names, on_behalf_of, self.world)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -333,7 +318,7 @@ impl Host for TurnHost<'_, '_> {
         self.check_may_send()?;
         if self.program() != self.transaction.program {
             // It would go out in the caller's name, whose workflows are none of the callee's business.
-            return Err(refused("what runs for a record sends no signals: have a message do it"));
+            return Err(refused("what runs for a built-in app sends no signals: have a message do it"));
         }
         let to = signal_target(invocation, self.shard_count)?;
         check_key(name.as_bytes(), limits::KEY_BYTES)?;
@@ -402,30 +387,6 @@ impl Host for TurnHost<'_, '_> {
             return Err(refused("a route has no entity of its own: reach one with ctx.call"));
         };
         whole_entity(own.store, &self.transaction.touched[index], max_bytes).map_err(|error| store_failed(&error))
-    }
-
-    fn sleep(&mut self, _delay_ms: u64) -> Result<OperationId, Error> {
-        only_in_workflows("sleep")
-    }
-
-    fn wait(&mut self, _name: &str, _timeout_ms: Option<u64>) -> Result<OperationId, Error> {
-        only_in_workflows("wait")
-    }
-
-    fn begin_step(&mut self, _name: &str) -> Result<StepStart, Error> {
-        only_in_workflows("step")
-    }
-
-    fn end_step(&mut self, _operation: OperationId, _result: Result<Bytes, Error>) -> Result<(), Error> {
-        only_in_workflows("step")
-    }
-
-    fn compensate(&mut self, _call: NestedCall) -> Result<(), Error> {
-        only_in_workflows("compensate")
-    }
-
-    fn invocation(&self) -> Option<String> {
-        None
     }
 
     fn now(&self) -> UnixMillis {

@@ -29,7 +29,7 @@ pub(crate) struct Lost {
 }
 
 /// When a transaction that failed so begins again. `None`: it does not, for this is no lost attempt, or there is no time.
-fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> Option<UnixMillis> {
+pub(super) fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> Option<UnixMillis> {
     let origin = &transaction.origin;
     if !error.code.is_lost_attempt() || matches!(origin, Origin::Participation { .. } | Origin::Read { .. }) {
         return None;
@@ -38,7 +38,7 @@ fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> 
     let elapsed_ms = world.now.0.saturating_sub(origin.time().0);
     let due = world.now.plus(elapsed_ms.clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS));
     // A client that waits hears soon that no worker is there.
-    let is_awaited = matches!(origin, Origin::Call(_) | Origin::Route(_));
+    let is_awaited = matches!(origin, Origin::Call(..) | Origin::Route(..));
     let is_away = is_awaited && error.code == ErrorCode::WorkerUnavailable;
     let ends = if is_away { origin.time().plus(limits::WORKER_AWAY_MS) } else { ends(transaction) };
     (due < ends).then_some(due)
@@ -50,16 +50,6 @@ fn ends(transaction: &Transaction) -> UnixMillis {
 }
 
 impl Execution {
-    /// Whether a transaction that ends with `error` begins again instead.
-    pub(super) fn will_begin_again(role: &Role, transaction: &Transaction, error: &Error, world: &World<'_>) -> bool {
-        let may = match role {
-            Role::Alone => true,
-            Role::Coordinator(coordination) => !coordination.is_ending(),
-            Role::Participant(_) => false,
-        };
-        may && begins_again(transaction, error, world).is_some()
-    }
-
     /// Gives up everything, and begins again later.
     pub(super) fn begin_again_later(
         &mut self,
@@ -70,9 +60,7 @@ impl Execution {
     ) {
         transaction.drop_activations(context.world);
         self.give_up_locks(&transaction);
-        if let Role::Coordinator(coordination) = role {
-            self.coordinator.abandon(&coordination, &mut context.context());
-        }
+        self.abandon(role, context);
         let due = begins_again(&transaction, &error, context.world);
         let ends = ends(&transaction);
         let origin = transaction.into_origin();

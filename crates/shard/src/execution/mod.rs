@@ -22,6 +22,7 @@ mod opened;
 mod origin;
 mod participate;
 mod reads;
+mod role;
 mod run;
 mod slots;
 mod start;
@@ -41,13 +42,14 @@ use crate::bookkeeping::Bookkeeping;
 use crate::context::{Context, Rows};
 use crate::coordination::{Coordination, Coordinator};
 use crate::locks::Locks;
-use crate::participation::{Participation, Participations};
+use crate::participation::Participations;
 use crate::peer::{PeerBody, PeerMessage};
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
 use gate::Gate;
 use lost::LostTransactions;
 use origin::Origin;
+use role::Role;
 use slots::WithoutSlot;
 use transaction::Transaction;
 pub use unplaced::{UnplacedRoute, UnplacedStep};
@@ -67,23 +69,13 @@ impl<'w> ExecutionContext<'_, 'w> {
     }
 
     /// The workflows, and what they are handed.
-    fn workflows(&mut self) -> (&mut Workflows, WorkflowContext<'_, 'w>) {
+    pub(crate) fn workflows(&mut self) -> (&mut Workflows, WorkflowContext<'_, 'w>) {
         (self.workflows, WorkflowContext { rows: self.rows, books: self.books, world: self.world })
     }
 
     fn append(&mut self, writes: Vec<Write>) -> Lsn {
         self.context().append(writes)
     }
-}
-
-/// What part of a transaction runs here.
-pub(crate) enum Role {
-    /// All of it, so far.
-    Alone,
-    /// The part that decides.
-    Coordinator(Box<Coordination>),
-    /// What another shard called.
-    Participant(Box<Participation>),
 }
 
 /// A transaction in the middle: it awaits something outside, or an entity.
@@ -189,8 +181,8 @@ impl Execution {
     /// Whether anything of `program` is still parked here and will need it.
     pub(crate) fn needs(&self, program: Program) -> bool {
         let of = |origin: &Origin| match origin {
-            Origin::Call(invoke) => invoke.handler.program == program,
-            Origin::Route(call) => call.route.id.program == program,
+            Origin::Call(_, invoke) => invoke.handler.program == program,
+            Origin::Route(_, call) => call.route.id.program == program,
             Origin::Participation { begin, .. } => begin.program == program,
             Origin::WorkflowCall { call, .. } => call.handler.program == program,
             Origin::Message { .. } | Origin::Read { .. } => false,
@@ -232,7 +224,7 @@ impl Execution {
         self.coordinator.look_after_decisions(&mut context.context());
         self.participations.delete_leftover_rows(&mut context.context());
         self.participations.inquire(&mut context.context());
-        self.participations.alone.look_after(&mut context.context());
+        self.participations.alone().look_after(&mut context.context());
         self.forget_kept(context);
     }
 
@@ -303,7 +295,7 @@ impl Execution {
             PeerBody::Forget(field) => self.participations.forget_kept(field),
             PeerBody::Recall => self.participant_told_recall(id, context),
             PeerBody::CommittedAlone => self.coordinator_heard_alone(from, id, context),
-            PeerBody::Heard => self.participations.alone.heard(id),
+            PeerBody::Heard => self.participations.alone().heard(id),
         }
     }
 
@@ -339,8 +331,7 @@ impl Execution {
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let Suspended { role, transaction, .. } = suspended;
             transaction.drop_activations(context.world);
-            let coordination = if let Role::Coordinator(coordination) = role { Some(coordination) } else { None };
-            self.stop_one(transaction.origin, coordination, error, context);
+            self.stop_one(transaction.origin, role.into_coordination(), error, context);
         }
     }
 

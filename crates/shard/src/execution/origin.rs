@@ -1,12 +1,14 @@
 //! What a transaction is started from.
 
+use bytes::Bytes;
 use millrace_api::StateFields;
-use millrace_base::{ShardId, TransactionId, UnixMillis};
-use millrace_func::{NestedCall, WorkerSlot, sha256};
+use millrace_base::{IdempotencyKey, ShardId, TransactionId, UnixMillis};
+use millrace_func::{NestedCall, RouteReply, WorkerSlot, sha256};
 
 use crate::locks::Age;
 use crate::peer::Begin;
-use crate::request::{Invoke, RequestInfo, RouteCall, Sequence, Token, once_field};
+use crate::request::{Invoke, RouteCall, Sequence, Token, once_field};
+use crate::typed_reply::{EntityState, ReplyTo};
 
 /// When a transaction began that no request began, and what names it.
 #[derive(Clone, Copy)]
@@ -19,10 +21,10 @@ pub(crate) struct Begun {
 /// What a transaction was started from, to answer it or to start it again.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    /// A front's call.
-    Call(Invoke),
-    /// A front's route.
-    Route(RouteCall),
+    /// A front's call, and who waits for its reply.
+    Call(ReplyTo<Bytes>, Invoke),
+    /// A front's route, and who waits for its reply.
+    Route(ReplyTo<RouteReply>, RouteCall),
     /// A message of this shard's inbox, by its field there.
     Message {
         /// The inbox field.
@@ -56,8 +58,10 @@ pub(crate) enum Origin {
     },
     /// Somebody reads committed state.
     Read {
-        /// Who asks, when.
-        info: RequestInfo,
+        /// Who asks.
+        to: ReplyTo<EntityState>,
+        /// When.
+        begun: Begun,
         /// Which fields.
         fields: StateFields,
     },
@@ -67,10 +71,10 @@ impl Origin {
     /// What the random bits of a route with an idempotency key depend on, instead of its nonce:
     /// everything that makes it the same request, the caller's credentials included.
     pub(crate) fn route_key(&self) -> Option<u64> {
-        let Origin::Route(call) = self else {
+        let Origin::Route(_, call) = self else {
             return None;
         };
-        let key = call.info.idempotency_key.as_deref()?;
+        let key = call.info.idempotency_key.as_ref()?.as_str();
         let mut text = Vec::new();
         for part in [key.as_bytes(), call.method.as_bytes(), call.path.as_bytes()].into_iter().chain(call.content()) {
             text.extend_from_slice(&(part.len() as u64).to_le_bytes());
@@ -82,12 +86,13 @@ impl Origin {
     /// When it began, and what names it.
     fn begun(&self) -> Begun {
         match self {
-            Origin::Call(Invoke { info, .. }) | Origin::Route(RouteCall { info, .. }) | Origin::Read { info, .. } => {
+            Origin::Call(_, Invoke { info, .. }) | Origin::Route(_, RouteCall { info, .. }) => {
                 Begun { time: info.time, nonce: info.nonce }
             }
             Origin::Message { begun, .. }
             | Origin::WorkflowCall { begun, .. }
-            | Origin::Participation { begun, .. } => *begun,
+            | Origin::Participation { begun, .. }
+            | Origin::Read { begun, .. } => *begun,
         }
     }
 
@@ -112,9 +117,9 @@ impl Origin {
     /// Whom to answer; nobody waits for a message, a workflow's call or a participation.
     pub(crate) fn token(&self) -> Option<Token> {
         match self {
-            Origin::Call(Invoke { info, .. }) | Origin::Route(RouteCall { info, .. }) | Origin::Read { info, .. } => {
-                Some(info.token)
-            }
+            Origin::Call(to, _) => Some(to.token()),
+            Origin::Route(to, _) => Some(to.token()),
+            Origin::Read { to, .. } => Some(to.token()),
             Origin::Message { .. } | Origin::WorkflowCall { .. } | Origin::Participation { .. } => None,
         }
     }
@@ -122,10 +127,13 @@ impl Origin {
     /// What makes it take effect once.
     pub(crate) fn idempotency_key(&self) -> Option<&str> {
         match self {
-            Origin::Call(Invoke { info, .. }) | Origin::Route(RouteCall { info, .. }) | Origin::Read { info, .. } => {
-                info.idempotency_key.as_deref()
+            Origin::Call(_, Invoke { info, .. }) | Origin::Route(_, RouteCall { info, .. }) => {
+                info.idempotency_key.as_ref().map(IdempotencyKey::as_str)
             }
-            Origin::Message { .. } | Origin::WorkflowCall { .. } | Origin::Participation { .. } => None,
+            Origin::Message { .. }
+            | Origin::WorkflowCall { .. }
+            | Origin::Participation { .. }
+            | Origin::Read { .. } => None,
         }
     }
 

@@ -27,6 +27,17 @@ fn begin_participation(
     (Participation::new(id, drawn, context.rows.shard(), heard), transaction)
 }
 
+/// Tells the coordinator what the participation has used of CPU time, before it may go on for that.
+pub(super) fn report_spent(
+    participation: &mut Participation,
+    transaction: &mut Transaction,
+    context: &mut ExecutionContext<'_, '_>,
+) {
+    if let Some(cpu_ns) = transaction.cpu.report() {
+        participation.spent(cpu_ns, &mut context.context());
+    }
+}
+
 /// A call is to run, unless it is one that has taken effect before.
 fn take_call(
     participation: &mut Participation,
@@ -95,15 +106,11 @@ impl Execution {
     /// # Panics
     /// When it is not there, or this shard does not participate: its coordinator would wait for ever.
     fn take_participating(&mut self, nonce: u64) -> (Box<Participation>, Box<Transaction>) {
-        let participates = |one: &Suspended| matches!(one.role, Role::Participant(_));
-        assert!(
-            self.suspended.get(&nonce).is_some_and(participates),
-            "a live participation is parked, or suspended with its transaction"
-        );
-        match self.suspended.remove(&nonce) {
-            Some(Suspended { role: Role::Participant(participation), transaction, .. }) => (participation, transaction),
-            _ => unreachable!("it has just been seen"),
-        }
+        let participates = |one: &mut Suspended| one.role.participation().is_some();
+        let is_there = self.suspended.get_mut(&nonce).is_some_and(participates);
+        assert!(is_there, "a live participation is parked, or suspended with its transaction");
+        let Suspended { role, transaction, .. } = self.suspended.remove(&nonce).expect("it has just been seen");
+        (role.into_participation().expect("it has just been seen"), transaction)
     }
 
     /// Holds an entity for a transaction that is to start when it has it.
@@ -124,7 +131,7 @@ impl Execution {
         if self.locks.check(&entity, nonce, begin.age, is_exclusive, false) == Grant::Free {
             self.reserved((id, begin, nonce), entity, is_exclusive, context);
         } else {
-            self.locks.queue(&entity, Waiter { nonce, age: begin.age, is_exclusive, holds_any: false });
+            self.locks.queue(&entity, Waiter::new(nonce, begin.age, is_exclusive));
             let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
             let deadline = UnixMillis(u64::MAX);
             self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
@@ -196,8 +203,7 @@ impl Execution {
                 } else if transaction.has_effects() {
                     self.prepare(participation, transaction, request, context);
                 } else {
-                    let VoteRequest { is_delegated, is_query, .. } = request;
-                    self.vote_read_only(participation, transaction, is_delegated || is_query, context);
+                    self.vote_read_only(participation, transaction, request.lets_go(), context);
                 }
             }
             _ => self.suspend(Role::Participant(participation), transaction, context),
@@ -267,7 +273,7 @@ impl Execution {
         }
         held.sort();
         held.dedup();
-        self.participations.prepared(id, Undecided { nonce, held, prepared });
+        self.participations.prepared(id, Undecided::new(nonce, held, prepared));
         let vote = participation.message(ToCoordinator::Prepared, context.rows);
         context.context().tell_in_log_order(id.coordinator, vote, lsn);
     }
@@ -286,11 +292,11 @@ impl Execution {
             let result = ResultState::Value(output);
             context.books.results.write(field, &InvocationResult { expires, fingerprint: 0, result })
         });
-        let alone = context.rows.options().hold_ms.map(|_| self.participations.alone.row(id));
+        let alone = context.rows.options().hold_ms.map(|_| self.participations.alone().row(id));
         let is_noted = alone.is_some();
         let lsn = apply(prepared, kept.into_iter().chain(alone), context);
         if is_noted {
-            self.participations.alone.committed(id, lsn);
+            self.participations.alone().committed(id, lsn);
         }
         let vote = participation.message(ToCoordinator::Committed, context.rows);
         context.context().tell(id.coordinator, vote, lsn);
@@ -311,8 +317,9 @@ impl Execution {
             return; // Told again, until there is space.
         }
         if let Some((undecided, row)) = self.participations.committed(id) {
-            apply(undecided.prepared, Some(row), context);
-            self.give_up_held(undecided.nonce, &undecided.held);
+            let (prepared, nonce, held) = undecided.into_parts();
+            apply(prepared, Some(row), context);
+            self.give_up_held(nonce, &held);
         }
         // Begun by a second copy of a message, after what it should have begun had ended.
         if let Some((_, transaction)) = self.end_participation(id) {
@@ -342,7 +349,8 @@ impl Execution {
                 participation.given_up(&mut context.context());
             }
         } else if let Some(undecided) = self.participations.aborted(id) {
-            self.give_up_held(undecided.nonce, &undecided.held);
+            let (_, nonce, held) = undecided.into_parts();
+            self.give_up_held(nonce, &held);
             self.participations.delete_leftover_rows(&mut context.context());
         }
         if is_answered && !is_of_earlier {
@@ -353,7 +361,7 @@ impl Execution {
     /// The coordinator asks a decision back that it has delegated.
     pub(super) fn participant_told_recall(&mut self, id: TransactionId, context: &mut ExecutionContext<'_, '_>) {
         let fails_alone = context.rows.options().hold_ms.is_some();
-        if let Some(lsn) = self.participations.alone.entry_of(id) {
+        if let Some(lsn) = self.participations.alone().entry_of(id) {
             let message = context.rows.about(id, PeerBody::CommittedAlone);
             return context.context().tell(id.coordinator, message, lsn);
         }

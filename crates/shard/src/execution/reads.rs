@@ -7,12 +7,11 @@ use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, Value, limits};
 use millrace_func::{Answer, HandlerId, HandlerKind, Loaded, Reader};
 
-use super::origin::Origin;
+use super::origin::{Begun, Origin};
 use super::{Execution, ExecutionContext};
 use crate::checks::check_key;
 use crate::context::{Context, Rows, store_failed};
 use crate::locks::Locks;
-use crate::request::RequestInfo;
 use crate::typed_reply::{EntityState, ReplyTo};
 use crate::world::World;
 
@@ -91,9 +90,8 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         if self.locks.is_prepared(entity) {
-            let (time, nonce) = (context.world.now, context.world.take_nonce());
-            let info = RequestInfo { token: to.token(), time, nonce, idempotency_key: None };
-            let origin = Origin::Read { info, fields };
+            let begun = Begun { time: context.world.now, nonce: context.world.take_nonce() };
+            let origin = Origin::Read { to, begun, fields };
             return self.park(origin, entity.clone(), false, context.world);
         }
         answer_read(to, entity, &fields, &mut context.context());

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode};
 use millrace_func::{ActivationId, Engine, HandlerKind, NestedCall, OperationId, Output, Start, Step};
 
-use super::coordinate::answer_away;
 use super::host::{OwnShard, TurnHost};
+use super::lost::begins_again;
 use super::start::deadline;
 use super::transaction::{Action, Instance, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Role, Suspended};
@@ -75,7 +75,7 @@ impl Execution {
             if !transaction.unwanted.is_empty() {
                 self.leave_queues(&mut transaction);
             }
-            self.take_back_away(&mut role, &mut transaction, context);
+            role.take_back(&mut transaction, context);
             if matches!(transaction.result, Some(Err(_))) {
                 break;
             }
@@ -98,7 +98,7 @@ impl Execution {
                     Next::GoOn
                 }
                 Action::Answer(number, result) => {
-                    answer_away(&mut role, &mut transaction, number, result, context);
+                    role.answer(&mut transaction, number, result, context);
                     Next::GoOn
                 }
             };
@@ -115,9 +115,11 @@ impl Execution {
             || !transaction.outside.is_empty()
             || !transaction.blocked.is_empty()
             || transaction.awaits_away()
-            || matches!(&role, Role::Coordinator(coordination) if coordination.is_waiting());
+            || role.is_waiting();
         match (role, transaction.result.take()) {
-            (role, Some(Err(error))) if Self::will_begin_again(&role, &transaction, &error, context.world) => {
+            (role, Some(Err(error)))
+                if role.may_begin_again() && begins_again(&transaction, &error, context.world).is_some() =>
+            {
                 self.begin_again_later(role, transaction, error, context);
             }
             (role, Some(Err(error))) => self.finish(role, transaction, Err(error), context),
@@ -217,7 +219,7 @@ impl Execution {
             if first == entity {
                 let is_exclusive = context.world.catalog.kind(pending.call.handler) == HandlerKind::Transaction;
                 let (nonce, age) = (transaction.nonce(), transaction.age());
-                self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
+                self.locks.queue(&entity, Waiter::new(nonce, age, is_exclusive));
             }
             transaction.blocked.push((first, pending));
             return Next::GoOn;
@@ -241,7 +243,7 @@ impl Execution {
                 Grant::Free => {}
                 Grant::Wait => {
                     transaction.may_wait_for_older = !may_block_others;
-                    let waiter = Waiter { nonce, age, is_exclusive, holds_any: may_block_others };
+                    let waiter = Waiter::new(nonce, age, is_exclusive).holding(may_block_others);
                     self.locks.queue(&entity, waiter);
                     transaction.blocked.push((entity, pending));
                     return Next::GoOn;
@@ -269,14 +271,11 @@ impl Execution {
         transaction.drop_activations(context.world);
         self.give_up_locks(&transaction);
         self.restarts += 1;
-        match role {
-            Role::Participant(mut participation) => {
-                self.participations.end(participation.transaction());
-                return participation.died(entity, is_exclusive, &mut context.context());
-            }
-            Role::Coordinator(coordination) => self.coordinator.abandon(&coordination, &mut context.context()),
-            Role::Alone => {}
+        if let Role::Participant(mut participation) = role {
+            self.participations.end(participation.transaction());
+            return participation.died(entity, is_exclusive, &mut context.context());
         }
+        self.abandon(role, context);
         self.park(transaction.into_origin(), entity, is_exclusive, context.world);
     }
 
@@ -289,7 +288,7 @@ impl Execution {
     ) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
         self.note_yielded(&mut transaction, context);
-        if transaction.is_unlocked && matches!(role, Role::Alone) {
+        if transaction.is_unlocked && role.is_alone() {
             let deadline = deadline(&transaction.origin, context.world);
             self.suspended.insert(nonce, Suspended { role, transaction, deadline });
             return;

@@ -9,8 +9,10 @@ use millrace_func::{
     ActivationId, App, Engine, HandlerId, Host, OperationId, Program, Service, Start, Step, WorkerSlot,
 };
 
+use crate::input::Input;
 use crate::request::RequestInfo;
 use crate::testing::{CallEngine, RUN, START, TestWorld, keys, options, store};
+use crate::typed_reply::ReplyTo;
 use crate::{Invoke, Shard, Token, World};
 
 /// One slot, that is taken or not.
@@ -75,26 +77,26 @@ impl Rig {
         Self { shard, world: TestWorld::on_workers(OneSlot(Arc::clone(slot))), now: START, nonce: 0 }
     }
 
-    fn give(&mut self, input: impl FnOnce(&mut Shard, &mut World<'_>)) {
+    fn give(&mut self, input: Input) {
         let mut world = World { now: self.now, ..self.world.world() };
-        input(&mut self.shard, &mut world);
+        self.shard.handle(input, &mut world);
         let lsn = self.shard.store().lsn();
         let mut world = World { now: self.now, ..self.world.world() };
-        self.shard.durable(lsn, &mut world);
+        self.shard.handle(Input::Durable(lsn), &mut world);
     }
 
     /// Sends a message for `key`, whose handler calls that of `callee`.
     fn send(&mut self, key: &str, callee: &str) {
         self.nonce += 1;
-        let info =
-            RequestInfo { token: Token(self.nonce), time: self.now, nonce: self.nonce << 32, idempotency_key: None };
+        let to = ReplyTo::of(Token(self.nonce));
+        let info = RequestInfo { time: self.now, nonce: self.nonce << 32, idempotency_key: None };
         let (key, input) = (key.as_bytes().into(), Bytes::from(callee.to_owned()));
-        self.give(|shard, world| shard.send(Invoke { info, handler: RUN, key, input }, 0, world));
+        self.give(Input::Send(to, Invoke { info, handler: RUN, key, input }, 0));
     }
 
     fn later(&mut self, wait_ms: u64) {
         self.now = self.now.plus(wait_ms);
-        self.give(|shard, world| shard.run_due(world));
+        self.give(Input::RunDue);
     }
 }
 
@@ -105,13 +107,13 @@ fn a_message_without_a_slot_holds_nothing_and_begins_once_there_is_one() {
     rig.send("a", "null");
     for _ in 0..100 {
         rig.later(50);
-        assert_eq!((rig.shard.waiting(), rig.shard.locked_entities()), (1, 0));
+        assert_eq!((rig.shard.figures().waiting, rig.shard.figures().locked_entities), (1, 0));
     }
-    assert_eq!(rig.shard.failed_attempts(), 0, "to wait is no attempt");
+    assert_eq!(rig.shard.figures().failed_attempts, 0, "to wait is no attempt");
     assert!(rig.shard.next_due().is_some_and(|due| due > rig.now && due <= rig.now.plus(50)));
     slot.store(false, Ordering::SeqCst);
     rig.later(50);
-    assert_eq!((rig.shard.waiting(), rig.shard.locked_entities()), (0, 0));
+    assert_eq!((rig.shard.figures().waiting, rig.shard.figures().locked_entities), (0, 0));
     assert!(!slot.load(Ordering::SeqCst), "it has ended, and gave its slot back");
 }
 
@@ -127,7 +129,7 @@ fn a_message_keeps_its_slot_until_it_ends_and_its_calls_need_none() {
     let beside = format!("{{{here}}}b");
     rig.send(&beside, "null");
     rig.later(50);
-    assert_eq!(rig.shard.waiting(), 2, "one waits for the other shard, one for a slot");
-    rig.give(|shard, world| shard.stop("the log failed", world));
+    assert_eq!(rig.shard.figures().waiting, 2, "one waits for the other shard, one for a slot");
+    rig.give(Input::Stop("the log failed".to_owned()));
     assert!(!slot.load(Ordering::SeqCst));
 }

@@ -1,9 +1,10 @@
 //! Starts what comes in: calls, messages, calls of workflows, routes that have found their shard; and starts
 //! again what has lost the race for an entity.
 
+use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis, limits};
 use millrace_format::MessageRecord;
-use millrace_func::{Catalog, HandlerKind, NestedCall, Start, WorkerSlot};
+use millrace_func::{Catalog, HandlerKind, NestedCall, RouteReply, Start, WorkerSlot};
 
 use super::answers::{answers_call, answers_from_result};
 use super::commit::input_or_null;
@@ -12,10 +13,10 @@ use super::reads::answer_read;
 use super::transaction::{Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role};
 use crate::bookkeeping::SendTarget;
-use crate::checks::{check_idempotency_key, check_key, refused};
+use crate::checks::{check_key, refused};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
-use crate::request::{Invoke, RouteCall};
+use crate::request::{InvocationId, Invoke, RouteCall};
 use crate::typed_reply::ReplyTo;
 use crate::workflows::WorkflowCall;
 use crate::world::World;
@@ -41,7 +42,6 @@ fn check_call(invoke: &Invoke, catalog: &Catalog) -> Result<(EntityKey, HandlerK
 /// # Errors
 /// As for [`check_call`].
 fn send_target<'a>(invoke: &Invoke, catalog: &'a Catalog) -> Result<SendTarget<'a>, Error> {
-    check_idempotency_key(invoke.info.idempotency_key.as_deref())?;
     let (entity, kind) = check_call(invoke, catalog)?;
     let unknown = || Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
     let names = catalog.names(invoke.handler).ok_or_else(unknown)?;
@@ -62,8 +62,8 @@ fn target_of(message: &MessageRecord, catalog: &Catalog) -> Result<(EntityKey, H
 /// When a request has waited too long. A participation waits for as long as its coordinator wants.
 pub(super) fn deadline(origin: &Origin, world: &World<'_>) -> UnixMillis {
     let wait_ms = match origin {
-        Origin::Call(invoke) => world.limits(invoke.handler.program).wait_ms,
-        Origin::Route(call) => world.limits(call.route.id.program).wait_ms,
+        Origin::Call(_, invoke) => world.limits(invoke.handler.program).wait_ms,
+        Origin::Route(_, call) => world.limits(call.route.id.program).wait_ms,
         Origin::WorkflowCall { call, .. } => world.limits(call.handler.program).wait_ms,
         Origin::Message { .. } | Origin::Read { .. } => limits::CALL_WAIT_MS,
         Origin::Participation { .. } => return UnixMillis(u64::MAX),
@@ -78,11 +78,9 @@ fn begun(world: &mut World<'_>) -> Begun {
 
 impl Execution {
     /// Starts a call, or parks it behind a suspended transaction.
-    pub(crate) fn begin_call(&mut self, invoke: Invoke, context: &mut ExecutionContext<'_, '_>) {
-        let token = invoke.info.token;
-        let checked = check_idempotency_key(invoke.info.idempotency_key.as_deref())
-            .and_then(|()| check_call(&invoke, context.world.catalog));
-        let (entity, kind) = match checked {
+    pub(crate) fn begin_call(&mut self, to: ReplyTo<Bytes>, invoke: Invoke, context: &mut ExecutionContext<'_, '_>) {
+        let token = to.token();
+        let (entity, kind) = match check_call(&invoke, context.world.catalog) {
             Ok((_, HandlerKind::Workflow)) => {
                 let message = "a workflow is not called but started: send it instead";
                 return context.world.outputs.reply(token, Err(Error::new(ErrorCode::BadRequest, message)));
@@ -90,7 +88,7 @@ impl Execution {
             Ok(checked) => checked,
             Err(error) => return context.world.outputs.reply(token, Err(error)),
         };
-        let origin = Origin::Call(invoke);
+        let origin = Origin::Call(to, invoke);
         if self.parks(&origin, &entity, kind, context) {
             return;
         }
@@ -101,15 +99,21 @@ impl Execution {
     }
 
     /// Accepts a front's send: its message goes into the inbox.
-    pub(crate) fn accept_send(&self, invoke: &Invoke, delay_ms: u64, context: &mut ExecutionContext<'_, '_>) {
+    pub(crate) fn accept_send(
+        &self,
+        to: ReplyTo<InvocationId>,
+        invoke: &Invoke,
+        delay_ms: u64,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
         let target = send_target(invoke, context.world.catalog);
         let is_read_only = context.world.is_read_only;
         match target.and_then(|target| if is_read_only { Err(read_only()) } else { Ok(target) }) {
             Ok(target) => {
                 let ExecutionContext { rows, books, world, .. } = context;
-                books.accept_send(invoke, &target, delay_ms, &mut rows.context(world));
+                books.accept_send(to, (invoke, delay_ms), &target, &mut rows.context(world));
             }
-            Err(error) => context.world.outputs.reply(invoke.info.token, Err(error)),
+            Err(error) => context.world.outputs.reply(to.token(), Err(error)),
         }
     }
 
@@ -218,7 +222,7 @@ impl Execution {
         let mut transaction = Transaction::new(origin, program, context.world.limits(program));
         transaction.takes_locks = true;
         transaction.held = held;
-        transaction.is_spread = !matches!(role, Role::Alone);
+        transaction.is_spread = !role.is_alone();
         let pending = PendingCall { parent: Parent::Nobody, owner: None, depth: 0, call };
         self.call_away(&mut role, &mut transaction, to, pending, context);
         self.drive(role, transaction, context);
@@ -252,7 +256,7 @@ impl Execution {
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(super) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
         let (nonce, age) = (origin.nonce(), origin.age());
-        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
+        self.locks.queue(&entity, Waiter::new(nonce, age, is_exclusive));
         let deadline = deadline(&origin, world);
         self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
     }
@@ -262,9 +266,9 @@ impl Execution {
         let Parked { origin, entity, is_exclusive, .. } = parked;
         let (nonce, age) = (origin.nonce(), origin.age());
         match origin {
-            Origin::Read { info, fields } => {
+            Origin::Read { to, fields, .. } => {
                 self.give_up_held(nonce, [&entity]);
-                answer_read(ReplyTo::of(info.token), &entity, &fields, &mut context.context());
+                answer_read(to, &entity, &fields, &mut context.context());
             }
             Origin::Participation { id, begin, begun } => {
                 self.reserved((id, begin, begun.nonce), entity, is_exclusive, context);
@@ -296,7 +300,7 @@ impl Execution {
     ) -> Result<(), Role> {
         let catalog = context.world.catalog;
         let root = match &origin {
-            Origin::Call(invoke) => check_call(invoke, catalog),
+            Origin::Call(_, invoke) => check_call(invoke, catalog),
             Origin::Message { field, .. } => {
                 context.books.inbox.message(field, context.rows).and_then(|message| target_of(&message, catalog))
             }
@@ -311,11 +315,9 @@ impl Execution {
                 let gone = || Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
                 entity.map(|entity| (entity, kind)).ok_or_else(gone)
             }
-            Origin::Route(call) => {
-                if answers_from_result(&origin, context) {
-                    return Err(role);
-                }
-                self.run_route_again(call.clone(), held, role, context);
+            Origin::Route(..) if answers_from_result(&origin, context) => return Err(role),
+            Origin::Route(to, call) => {
+                self.run_route_again(*to, call.clone(), held, role, context);
                 return Ok(());
             }
             Origin::Participation { .. } | Origin::Read { .. } => {
@@ -356,15 +358,13 @@ impl Execution {
             Ok(call) => call,
             Err(error) => {
                 self.give_up_held(origin.nonce(), &held);
-                if let Role::Coordinator(coordination) = role {
-                    self.coordinator.abandon(&coordination, &mut context.context());
-                }
+                self.abandon(role, context);
                 return self.fail_origin(origin, error, context);
             }
         };
         let program = call.handler.program;
         let mut transaction = Transaction::new(origin, program, context.world.limits(program));
-        transaction.is_spread = !matches!(role, Role::Alone);
+        transaction.is_spread = !role.is_alone();
         transaction.takes_locks = !held.is_empty() || transaction.is_spread;
         transaction.held = held;
         let touched = transaction.touch(entity, kind == HandlerKind::Transaction);
@@ -380,6 +380,7 @@ impl Execution {
     /// wherever its first call goes this time.
     fn run_route_again(
         &mut self,
+        to: ReplyTo<RouteReply>,
         call: RouteCall,
         held: Vec<EntityKey>,
         role: Role,
@@ -387,9 +388,9 @@ impl Execution {
     ) {
         let program = call.route.id.program;
         let limits = context.world.limits(program);
-        let mut transaction = Transaction::new(Origin::Route(call.clone()), program, limits);
+        let mut transaction = Transaction::new(Origin::Route(to, call.clone()), program, limits);
         transaction.takes_locks = true;
-        transaction.is_spread = !matches!(role, Role::Alone);
+        transaction.is_spread = !role.is_alone();
         transaction.held = held;
         let activation = transaction.add_root(None, HandlerKind::Transaction, context.world);
         let start = Start::Route { id: call.route.id, request: call.request() };
@@ -428,7 +429,7 @@ fn root_of_message(
 /// When nothing runs for it: routes, participations and reads have no such root.
 pub(super) fn root_call(origin: &Origin, context: &mut ExecutionContext<'_, '_>) -> Result<NestedCall, Error> {
     match origin {
-        Origin::Call(invoke) => {
+        Origin::Call(_, invoke) => {
             Ok(NestedCall { handler: invoke.handler, key: invoke.key.to_vec(), input: invoke.input.clone() })
         }
         Origin::Message { field, .. } => {
@@ -437,7 +438,7 @@ pub(super) fn root_call(origin: &Origin, context: &mut ExecutionContext<'_, '_>)
             Ok(NestedCall { handler, key: message.key, input: input_or_null(&message.input) })
         }
         Origin::WorkflowCall { call, .. } => Ok(call.clone()),
-        Origin::Route(_) | Origin::Participation { .. } | Origin::Read { .. } => {
+        Origin::Route(..) | Origin::Participation { .. } | Origin::Read { .. } => {
             unreachable!("only calls and messages run a handler as their root")
         }
     }

@@ -8,9 +8,11 @@ use millrace_func::{
     Output, Program, Reader, Service, Start, Step, Visit,
 };
 
+use crate::input::Input;
 use crate::peer::{Begin, PeerBody, PeerCall, ToParticipation};
 use crate::request::RequestInfo;
 use crate::testing::{RUN, START, TestWorld, keys, options, store};
+use crate::typed_reply::ReplyTo;
 use crate::{Invoke, PeerMessage, Reply, Shard, Token};
 
 /// The query of [`Commands`].
@@ -139,15 +141,16 @@ impl Rig {
     fn begin(&mut self, handler: HandlerId, key: &str, input: &str) -> Token {
         self.calls += 1;
         let token = Token(self.calls);
-        let info = RequestInfo { token, time: START, nonce: self.calls << 32, idempotency_key: None };
+        let info = RequestInfo { time: START, nonce: self.calls << 32, idempotency_key: None };
         let (key, input) = (key.as_bytes().into(), Bytes::from(input.to_owned()));
-        self.shard.invoke(Invoke { info, handler, key, input }, &mut self.world.world());
+        let invoke = Invoke { info, handler, key, input };
+        self.shard.handle(Input::Invoke(ReplyTo::of(token), invoke), &mut self.world.world());
         token
     }
 
     fn sync(&mut self) {
         let lsn = self.shard.store().lsn();
-        self.shard.durable(lsn, &mut self.world.world());
+        self.shard.handle(Input::Durable(lsn), &mut self.world.world());
     }
 
     fn call(&mut self, handler: HandlerId, key: &str, input: &str) -> Result<String, Error> {
@@ -255,7 +258,7 @@ fn a_body_stays_where_nothing_was_committed() {
 fn a_stopped_shard_lets_no_body_go() {
     let mut rig = Rig::new(1);
     rig.begin(RUN, "a", "set x 1\nrelease 7");
-    rig.shard.stop("the log failed", &mut rig.world.world());
+    rig.shard.handle(Input::Stop("the log failed".to_owned()), &mut rig.world.world());
     assert!(rig.released().is_empty());
 }
 
@@ -285,7 +288,8 @@ fn a_look_beside_waits_for_what_is_prepared() {
     let call = NestedCall { handler: RUN, key: beside.clone().into_bytes(), input: Bytes::from_static(b"set x 3") };
     let call = PeerCall { number: 1, depth: 1, call, once: None };
     let hear = |rig: &mut Rig, body| {
-        rig.shard.peer(PeerMessage { from: ShardId(1), transaction, body }, &mut rig.world.world());
+        let message = PeerMessage { from: ShardId(1), transaction, body };
+        rig.shard.handle(Input::Peer(message), &mut rig.world.world());
         rig.sync();
     };
     hear(&mut rig, PeerBody::ToParticipation(1, ToParticipation::Call(begin, call)));

@@ -30,7 +30,7 @@ pub(crate) struct Touched {
 
 pub(crate) struct Transaction {
     pub origin: Origin,
-    /// The app version its root runs in. Calls stay within one app, but for operations on records.
+    /// The app version its root runs in. Calls stay within one app, but for operations of built-in apps.
     pub program: Program,
     pub limits: Limits,
     /// Handlers and routes that run or wait, in the order they were started.
@@ -91,7 +91,7 @@ pub(crate) struct Transaction {
 impl Transaction {
     /// On the heap: it moves between the shard's tables and its turns.
     pub(crate) fn new(mut origin: Origin, program: Program, limits: Limits) -> Box<Self> {
-        let known = if let Origin::Route(call) = &mut origin { std::mem::take(&mut call.known) } else { Vec::new() };
+        let known = if let Origin::Route(_, call) = &mut origin { std::mem::take(&mut call.known) } else { Vec::new() };
         Box::new(Self {
             origin,
             program,
@@ -132,7 +132,7 @@ impl Transaction {
     /// What to start it again from: a route brings along what work outside has given it.
     pub(crate) fn into_origin(self: Box<Self>) -> Origin {
         let mut origin = self.origin;
-        if let Origin::Route(call) = &mut origin {
+        if let Origin::Route(_, call) = &mut origin {
             call.known = self.known;
         }
         origin
@@ -456,7 +456,7 @@ impl Transaction {
     /// Whether another run of the same request can change nothing either. A route that has only called
     /// queries may do more after it has read something else.
     pub(crate) fn is_always_query(&self) -> bool {
-        self.is_query() && !matches!(self.origin, Origin::Route(_))
+        self.is_query() && !matches!(self.origin, Origin::Route(..))
     }
 
     /// Whether it reads only what no suspended transaction is changing.

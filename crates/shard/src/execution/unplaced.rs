@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
-use millrace_func::{ActivationId, HandlerKind, OperationId, Program, Start};
+use millrace_func::{ActivationId, HandlerKind, OperationId, Program, RouteReply, Start};
 
 use super::answers::{answers_from_result, route_scope};
 use super::commit::as_reply;
@@ -15,8 +15,8 @@ use super::host::TurnHost;
 use super::origin::Origin;
 use super::transaction::Transaction;
 use super::{Execution, ExecutionContext, Role};
-use crate::checks::check_idempotency_key;
 use crate::request::{OffloadTicket, Reply, RouteCall, Token};
+use crate::typed_reply::ReplyTo;
 use crate::world::World;
 
 /// A route that runs, or waits, and has called no entity yet.
@@ -31,23 +31,20 @@ pub enum UnplacedStep {
     Done(Token, Result<Reply, Error>),
     /// It awaits offloaded work.
     Waiting(UnplacedRoute),
-    /// It goes on in this shard: `Shard::adopt` there, or, on another core, begin again.
+    /// It goes on in this shard: `Input::Adopt` there, or, on another core, begin again.
     Coordinator(UnplacedRoute, ShardId),
 }
 
 impl UnplacedRoute {
     /// Begins a route.
-    pub fn start(call: RouteCall, shard_count: u16, world: &mut World<'_>) -> UnplacedStep {
+    pub fn start(to: ReplyTo<RouteReply>, call: RouteCall, shard_count: u16, world: &mut World<'_>) -> UnplacedStep {
         let program = call.route.id.program;
         let limits = world.limits(program);
-        if let Err(error) = check_idempotency_key(call.info.idempotency_key.as_deref()) {
-            return UnplacedStep::Done(call.info.token, Err(error));
-        }
         if call.body.len() > limits.input_bytes {
             let message = format!("the body has {} bytes; {} are allowed", call.body.len(), limits.input_bytes);
-            return UnplacedStep::Done(call.info.token, Err(Error::new(ErrorCode::TooLarge, message)));
+            return UnplacedStep::Done(to.token(), Err(Error::new(ErrorCode::TooLarge, message)));
         }
-        let mut transaction = Transaction::new(Origin::Route(call.clone()), program, limits);
+        let mut transaction = Transaction::new(Origin::Route(to, call.clone()), program, limits);
         let activation = transaction.add_root(None, HandlerKind::Transaction, world);
         let start = Start::Route { id: call.route.id, request: call.request() };
         let engine = world.engine;
@@ -142,10 +139,10 @@ impl UnplacedRoute {
     }
 
     /// Gives up the run; what it takes to begin again comes back.
-    pub fn cancel(self, world: &mut World<'_>) -> Option<RouteCall> {
+    pub fn cancel(self, world: &mut World<'_>) -> Option<(ReplyTo<RouteReply>, RouteCall)> {
         self.transaction.drop_activations(world);
         match self.transaction.origin {
-            Origin::Route(call) => Some(call),
+            Origin::Route(to, call) => Some((to, call)),
             _ => None,
         }
     }
@@ -159,7 +156,7 @@ fn find_scope(transaction: &mut Transaction, world: &World<'_>) -> Result<(), Er
     }
     let gone = || Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
     let scope = route_scope(transaction, world).ok_or_else(gone)?;
-    if let Origin::Route(call) = &mut transaction.origin {
+    if let Origin::Route(_, call) = &mut transaction.origin {
         call.scope = Some(scope);
     }
     Ok(())

@@ -42,7 +42,7 @@ impl Lines {
     }
 }
 
-/// How workflows end, in the order of [`Shard::ended_workflows`](crate::Shard::ended_workflows).
+/// How workflows end, in the order of [`Figures::ended_workflows`](crate::Figures::ended_workflows).
 pub const WORKFLOW_ENDS: [&str; 4] = ["succeeded", "failed", "diverged", "cancelled"];
 
 /// What has failed and ended since the start.

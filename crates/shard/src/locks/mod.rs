@@ -95,11 +95,23 @@ struct Queued {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     /// Nonce of the transaction, suspended or parked.
-    pub nonce: u64,
-    pub age: Age,
-    pub is_exclusive: bool,
+    nonce: u64,
+    age: Age,
+    is_exclusive: bool,
     /// Whether it holds something meanwhile, for which others may wait.
-    pub holds_any: bool,
+    holds_any: bool,
+}
+
+impl Waiter {
+    /// One that holds nothing meanwhile.
+    pub(crate) fn new(nonce: u64, age: Age, is_exclusive: bool) -> Self {
+        Self { nonce, age, is_exclusive, holds_any: false }
+    }
+
+    /// The same, if it may hold something, for which others may wait.
+    pub(crate) fn holding(self, holds_any: bool) -> Self {
+        Self { holds_any, ..self }
+    }
 }
 
 /// What a transaction that wants an entity has to do.

@@ -57,11 +57,18 @@ struct Once {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VoteRequest {
     /// Nobody else has anything to write: it commits at once.
-    pub is_delegated: bool,
+    is_delegated: bool,
     /// For how long what the coordinator has read stays as it is.
-    pub hold_ms: Option<u64>,
+    hold_ms: Option<u64>,
     /// Nobody writes anything: it lets go of what was read.
-    pub is_query: bool,
+    is_query: bool,
+}
+
+impl VoteRequest {
+    /// Whether what was only read is let go of with the vote.
+    pub(crate) fn lets_go(self) -> bool {
+        self.is_delegated || self.is_query
+    }
 }
 
 /// How near its end a participation is.

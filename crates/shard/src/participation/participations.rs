@@ -17,9 +17,21 @@ const UNBEGUN: usize = 1024;
 /// Prepared writes that are durable, or about to be, and not decided.
 pub(crate) struct Undecided {
     /// Holds the locks.
-    pub nonce: u64,
-    pub held: Vec<EntityKey>,
-    pub prepared: Prepared,
+    pub(super) nonce: u64,
+    pub(super) held: Vec<EntityKey>,
+    pub(super) prepared: Prepared,
+}
+
+impl Undecided {
+    /// `nonce` holds the entities `held`.
+    pub(crate) fn new(nonce: u64, held: Vec<EntityKey>, prepared: Prepared) -> Self {
+        Self { nonce, held, prepared }
+    }
+
+    /// What is to be written, and whose entities are free then.
+    pub(crate) fn into_parts(self) -> (Prepared, u64, Vec<EntityKey>) {
+        (self.prepared, self.nonce, self.held)
+    }
 }
 
 #[derive(Default)]
@@ -42,7 +54,7 @@ pub(crate) struct Participations {
     /// Aborted while the disk was full: their rows are to be deleted.
     leftover_rows: Vec<TransactionId>,
     /// What this shard has committed alone.
-    pub alone: Alone,
+    alone: Alone,
 }
 
 /// What the first message of a transaction is.
@@ -84,6 +96,11 @@ impl Participations {
             leftover_rows: Vec::new(),
             alone: Alone::recover(rows)?,
         })
+    }
+
+    /// What this shard has committed alone.
+    pub(crate) fn alone(&mut self) -> &mut Alone {
+        &mut self.alone
     }
 
     /// The entities that undecided ones hold, each with the nonce that holds it, and whether it will be written.

@@ -29,7 +29,7 @@ pub enum ResultNames {
 
 impl ResultNames {
     /// `scope` is an [`entity_scope`] or a [`workflow_scope`], in parts.
-    pub(crate) fn name(self, scope: &[&[u8]], key: &str) -> Box<[u8]> {
+    pub(super) fn name(self, scope: &[&[u8]], key: &str) -> Box<[u8]> {
         let key = key.as_bytes();
         let hash_key = match self {
             ResultNames::Plain => return [&scope.concat(), key].concat().into(),
@@ -51,6 +51,11 @@ impl ResultNames {
         }
     }
 
+    /// A route's key is scoped to what it calls first.
+    pub(crate) fn of_route(self, scope: &[u8], key: &str, fingerprint: u64) -> ResultKey {
+        ResultKey { field: self.name(&[scope], key), fingerprint }
+    }
+
     /// A signal's key is scoped to its workflow.
     pub(crate) fn of_signal(self, id: Sequence, name: &str, payload: &[u8], key: &str) -> ResultKey {
         ResultKey {
@@ -62,8 +67,8 @@ impl ResultNames {
 
 /// Where a request's outcome is kept, and what tells it from another request under that key.
 pub(crate) struct ResultKey {
-    pub field: Box<[u8]>,
-    pub fingerprint: u64,
+    pub(super) field: Box<[u8]>,
+    pub(super) fingerprint: u64,
 }
 
 /// What the names of keys of an entity begin with, before they are hashed. No key of one entity can hide another's, as

@@ -14,6 +14,7 @@ use millrace_format::{MessageRecord, ScheduleRecord, Write};
 use millrace_func::{Catalog, Cron, Schedule};
 
 use crate::context::{Context, Rows, store_failed};
+use crate::question::AskedSchedule;
 use crate::typed_reply::ReplyTo;
 
 #[cfg(test)]
@@ -28,19 +29,6 @@ pub(crate) struct Schedules {
     entity: EntityKey,
     /// By field; all rows, once they have been read.
     rows: Option<BTreeMap<Box<[u8]>, ScheduleRecord>>,
-}
-
-/// A schedule that is declared, as its shard is asked about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskedSchedule {
-    /// The app.
-    pub app: String,
-    /// The service.
-    pub service: String,
-    /// The schedule's name.
-    pub name: String,
-    /// What is declared now: a row that was computed from another text is out of date.
-    pub cron: String,
 }
 
 /// A schedule that is declared, with the app and service that declare it.

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, ErrorCode, TransactionId};
 
 use super::*;
-use crate::peer::{Begin, FromParticipation, PeerBody, ToCoordinator, ToParticipation};
-use crate::request::RequestInfo;
+use crate::peer::{Begin, FromParticipation, PeerBody, PeerMessage, ToCoordinator, ToParticipation};
+use crate::request::{Invoke, RequestInfo};
 use crate::testing::{RUN, START, TestWorld, keys, options, store};
+use crate::typed_reply::ReplyTo;
 
 const CALLER: Token = Token(1);
 const BESIDE: Token = Token(2);
@@ -30,21 +31,23 @@ impl Rig {
     /// Calls an entity of this shard that calls one of the other.
     fn call_away(&mut self, token: Token, nonce: u64) -> TransactionId {
         let keys = keys(2);
-        let info = RequestInfo { token, time: START, nonce, idempotency_key: None };
+        let info = RequestInfo { time: START, nonce, idempotency_key: None };
         let (key, input) = (keys[&ShardId(0)].as_bytes().into(), Bytes::from(keys[&OTHER].clone()));
-        self.shard.invoke(Invoke { info, handler: RUN, key, input }, &mut self.world.world());
+        let invoke = Invoke { info, handler: RUN, key, input };
+        self.shard.handle(Input::Invoke(ReplyTo::of(token), invoke), &mut self.world.world());
         self.world.outputs.peers.last().expect("the other shard is called").1.transaction
     }
 
     fn hear(&mut self, transaction: TransactionId, body: PeerBody) {
-        self.shard.peer(PeerMessage { from: OTHER, transaction, body }, &mut self.world.world());
+        let message = PeerMessage { from: OTHER, transaction, body };
+        self.shard.handle(Input::Peer(message), &mut self.world.world());
     }
 
     /// Gives the shard a message that meets a planted state, and stops it as a driver does.
     fn breaks_at(&mut self, transaction: TransactionId, body: PeerBody) {
         let broke = catch_unwind(AssertUnwindSafe(|| self.hear(transaction, body)));
         assert!(broke.is_err(), "what cannot be is no silent return");
-        self.shard.stop("an invariant broke", &mut self.world.world());
+        self.shard.handle(Input::Stop("an invariant broke".to_owned()), &mut self.world.world());
     }
 
     fn answered(&self, token: Token) -> Option<ErrorCode> {
@@ -56,17 +59,17 @@ impl Rig {
     }
 }
 
-fn failed() -> PeerBody {
+/// What a participant may say of its part.
+fn news() -> [PeerBody; 3] {
     let error = Error::new(ErrorCode::Internal, "a participant's");
-    PeerBody::ToCoordinator(
-        1,
-        FromParticipation { participation_id: 1, incarnation: 1, message: ToCoordinator::Failed(error) },
-    )
+    let message = ToCoordinator::Failed(error.clone());
+    let failed = FromParticipation { participation_id: 1, incarnation: 1, message };
+    [PeerBody::ToCoordinator(1, failed), PeerBody::Ended, PeerBody::Lost(error)]
 }
 
 #[test]
 fn a_coordinated_transaction_that_is_lost_stops_the_shard() {
-    for body in [failed(), PeerBody::Ended, PeerBody::Lost(Error::new(ErrorCode::Internal, "stopped"))] {
+    for body in news() {
         let mut rig = Rig::new();
         let lost = rig.call_away(CALLER, 1 << 32);
         rig.shard.execution.plant_lost();
@@ -78,7 +81,7 @@ fn a_coordinated_transaction_that_is_lost_stops_the_shard() {
 
 #[test]
 fn a_coordinated_transaction_without_its_coordination_stops_the_shard() {
-    for body in [failed(), PeerBody::Ended, PeerBody::Lost(Error::new(ErrorCode::Internal, "stopped"))] {
+    for body in news() {
         let mut rig = Rig::new();
         let planted = rig.call_away(CALLER, 1 << 32);
         rig.shard.execution.plant_roleless();

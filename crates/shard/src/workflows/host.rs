@@ -4,8 +4,8 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits, shard_of_key};
 use millrace_format::StepKind;
 use millrace_func::{
-    AttemptToken, BuiltInCall, FetchRequest, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId,
-    RetryOptions, ScanRequest, StepStart, WorkerTurn,
+    AttemptToken, BuiltInCall, FetchRequest, Flow, HandlerKind, Host, LogLevel, Message, NestedCall, Offload,
+    OperationId, RetryOptions, ScanRequest, StepStart, WorkerTurn,
 };
 
 use super::exchanges::{EXCHANGE, Exchange};
@@ -142,6 +142,28 @@ impl Host for WorkflowHost<'_, '_> {
         self.world.attempt_token(self.workflow.nonce)
     }
 
+    fn now(&self) -> UnixMillis {
+        self.workflow.time()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.draw()
+    }
+
+    fn log(&mut self, level: LogLevel, line: &str) {
+        // What it logs on a path it has gone before was logged then.
+        if self.workflow.replayed_left == 0 {
+            let record = &self.workflow.record;
+            self.world.outputs.log(&record.app, &record.service, level, line);
+        }
+    }
+
+    fn flow(&mut self) -> Option<&mut dyn Flow> {
+        Some(self)
+    }
+}
+
+impl Flow for WorkflowHost<'_, '_> {
     fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error> {
         let until = self.workflow.time().plus(delay_ms);
         self.ask(StepKind::Sleep, format!("{delay_ms} ms"), Work::Sleep(until))
@@ -152,9 +174,8 @@ impl Host for WorkflowHost<'_, '_> {
         self.ask(StepKind::Wait, name.to_owned(), Work::Wait(until))
     }
 
-    fn retry_next(&mut self, options: RetryOptions) -> Result<(), Error> {
+    fn retry_next(&mut self, options: RetryOptions) {
         self.workflow.next_retry = Some(options);
-        Ok(())
     }
 
     fn begin_step(&mut self, name: &str) -> Result<StepStart, Error> {
@@ -184,23 +205,7 @@ impl Host for WorkflowHost<'_, '_> {
         Ok(())
     }
 
-    fn invocation(&self) -> Option<String> {
-        Some(self.workflow.id.to_string())
-    }
-
-    fn now(&self) -> UnixMillis {
-        self.workflow.time()
-    }
-
-    fn random(&mut self) -> u64 {
-        self.draw()
-    }
-
-    fn log(&mut self, level: LogLevel, line: &str) {
-        // What it logs on a path it has gone before was logged then.
-        if self.workflow.replayed_left == 0 {
-            let record = &self.workflow.record;
-            self.world.outputs.log(&record.app, &record.service, level, line);
-        }
+    fn invocation(&self) -> String {
+        self.workflow.id.to_string()
     }
 }

@@ -1,13 +1,12 @@
 //! What comes to a workflow from others: signals, and the wish that it is cancelled.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn};
+use millrace_base::{Error, ErrorCode, IdempotencyKey, Lsn};
 use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind};
 
 use super::workflow::{Open, Work};
 use super::{Standing, WorkflowContext, Workflows, unknown_workflow};
 use crate::bookkeeping::{invocation_of, not_begun};
-use crate::checks::check_idempotency_key;
 use crate::context::read_only;
 use crate::request::Sequence;
 use crate::typed_reply::ReplyTo;
@@ -58,12 +57,11 @@ impl Workflows {
         &mut self,
         id: Sequence,
         (name, payload): (&str, &Bytes),
-        idempotency_key: Option<&str>,
+        idempotency_key: Option<&IdempotencyKey>,
         context: &mut WorkflowContext<'_, '_>,
     ) -> Result<Lsn, Error> {
-        check_idempotency_key(idempotency_key)?;
         let names = context.books.results.names();
-        let key = idempotency_key.map(|key| names.of_signal(id, name, payload, key));
+        let key = idempotency_key.map(|key| names.of_signal(id, name, payload, key.as_str()));
         if let Some(key) = &key
             && let Some(kept) = context.books.results.kept_reply(key, context.world.now, context.rows)
         {
@@ -100,7 +98,7 @@ impl Workflows {
         to: ReplyTo<()>,
         id: Sequence,
         signal: (&str, &Bytes),
-        idempotency_key: Option<&str>,
+        idempotency_key: Option<&IdempotencyKey>,
         context: &mut WorkflowContext<'_, '_>,
     ) {
         let accepted = self.accept_signal(id, signal, idempotency_key, context);

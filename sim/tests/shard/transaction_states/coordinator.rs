@@ -159,10 +159,10 @@ impl Coordinator {
         let has_said = |word: &str| has_said(&self.told, word);
         let has_heard = |input: &str| self.heard.iter().any(|heard| heard == input);
         let last_said = self.told.iter().rev().map(|message| word(&message.body)).find(|word| *word != "Heard");
-        match shard.waiting() {
+        match shard.figures().waiting {
             _ if shard.is_stopped() => "stopped",
-            0 if shard.unfinished() > 0 && shard.held_replies() > 0 => "deciding",
-            0 if shard.unfinished() > 0 => "decided",
+            0 if shard.figures().unfinished > 0 && shard.figures().held_replies > 0 => "deciding",
+            0 if shard.figures().unfinished > 0 => "decided",
             0 if rows > 0 => "confirmed",
             0 => "over",
             _ if last_said == Some("Reserve") => "parked",

@@ -143,7 +143,7 @@ impl Participant {
 
     fn hear_message(&mut self, input: &str) {
         let begin = begin(&self.rig);
-        let is_known = self.rig.core.shards[&PARTICIPANT].waiting() > self.others;
+        let is_known = self.rig.core.shards[&PARTICIPANT].figures().waiting > self.others;
         let call = |handler: &str| {
             let number = FIRST_CALL + u64::from(self.heard);
             ToParticipation::Call(begin, call_of(&self.rig, number, handler, &self.key, &self.script(input)))
@@ -203,11 +203,11 @@ impl Participant {
     fn rough_state(&self) -> &'static str {
         let shard = &self.rig.core.shards[&PARTICIPANT];
         let has_said = |word: &str| has_said(&self.told, word);
-        let holds_something_back = shard.held_replies() > 0;
-        match shard.waiting() - self.others {
+        let holds_something_back = shard.figures().held_replies > 0;
+        match shard.figures().waiting - self.others {
             _ if shard.is_stopped() => "stopped",
-            _ if shard.unfinished() > 0 && holds_something_back => "preparing",
-            _ if shard.unfinished() > 0 => "prepared",
+            _ if shard.figures().unfinished > 0 && holds_something_back => "preparing",
+            _ if shard.figures().unfinished > 0 => "prepared",
             0 if self.is_asked_alone && holds_something_back => "committed",
             0 => "unknown",
             _ if has_said("ReadOnly") => "voted",

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
-    ActivationId, BuiltInCall, Engine, FetchRequest, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output,
-    ScanRequest, Start, Step, StepStart,
+    ActivationId, BuiltInCall, Engine, FetchRequest, Flow, Host, LogLevel, Message, NestedCall, Offload, OperationId,
+    Output, RetryOptions, ScanRequest, Start, Step, StepStart,
 };
 
 use super::{Asked, State, World};
@@ -150,6 +150,25 @@ impl Host for WorkflowHost<'_> {
         self.begin(format!("{request:?}"), Work::Fetch(request))
     }
 
+    fn now(&self) -> UnixMillis {
+        UnixMillis(1_700_000_000_123)
+    }
+
+    fn random(&mut self) -> u64 {
+        self.run.seed = self.run.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.run.seed
+    }
+
+    fn log(&mut self, level: LogLevel, line: &str) {
+        self.state.logged.push((level, line.to_owned()));
+    }
+
+    fn flow(&mut self) -> Option<&mut dyn Flow> {
+        Some(self)
+    }
+}
+
+impl Flow for WorkflowHost<'_> {
     fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error> {
         self.begin(format!("sleep {delay_ms}"), Work::Sleep)
     }
@@ -186,22 +205,11 @@ impl Host for WorkflowHost<'_> {
         Ok(())
     }
 
-    fn invocation(&self) -> Option<String> {
-        Some(INVOCATION.to_owned())
+    fn invocation(&self) -> String {
+        INVOCATION.to_owned()
     }
 
-    fn now(&self) -> UnixMillis {
-        UnixMillis(1_700_000_000_123)
-    }
-
-    fn random(&mut self) -> u64 {
-        self.run.seed = self.run.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.run.seed
-    }
-
-    fn log(&mut self, level: LogLevel, line: &str) {
-        self.state.logged.push((level, line.to_owned()));
-    }
+    fn retry_next(&mut self, _: RetryOptions) {}
 }
 
 impl World {

@@ -13,7 +13,7 @@ use millrace_api::{RECORDS_APP, RecordOperation, RecordReply, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, RouteId, ScanRequest, Start, Step, StepStart,
+    Message, NestedCall, Offload, OperationId, Output, Program, RouteId, ScanRequest, Start, Step,
 };
 use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
@@ -88,10 +88,6 @@ pub enum Pending {
     Record(Asked),
     Offload(Offload),
     Fetch(FetchRequest),
-}
-
-fn workflows_only<T>(what: &str) -> Result<T, Error> {
-    Err(Error::new(ErrorCode::FunctionFailed, format!("{what} is for workflows")))
 }
 
 impl State {
@@ -186,30 +182,6 @@ impl Host for ActivationHost<'_> {
             None => Ok(self.begin(Pending::Fetch(request))),
             Some(_) => Err(Error::new(ErrorCode::FunctionFailed, "ctx.fetch is for routes and workflows")),
         }
-    }
-
-    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
-        workflows_only("ctx.sleep")
-    }
-
-    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
-        workflows_only("ctx.wait")
-    }
-
-    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
-        workflows_only("ctx.step")
-    }
-
-    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
-        workflows_only("ctx.step")
-    }
-
-    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
-        workflows_only("ctx.compensate")
-    }
-
-    fn invocation(&self) -> Option<String> {
-        None
     }
 
     fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {

@@ -16,7 +16,7 @@ use millrace_api::{
 use millrace_base::{Error, ErrorCode, Name, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, HandlerKind, Host, LogLevel, Message, NestedCall,
-    Offload, OperationId, Output, Program, ScanRequest, Service, Start, Step, StepStart,
+    Offload, OperationId, Output, Program, ScanRequest, Service, Start, Step,
 };
 use millrace_func_records::{RecordsEngine, shard_keys, shard_service};
 use millrace_registry::{Registry, TypeChange};
@@ -213,30 +213,6 @@ impl Host for ActivationHost<'_> {
 
     fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
         refuse("fetch")
-    }
-
-    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
-        refuse("sleep")
-    }
-
-    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
-        refuse("wait")
-    }
-
-    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
-        refuse("step")
-    }
-
-    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
-        refuse("step")
-    }
-
-    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
-        refuse("compensate")
-    }
-
-    fn invocation(&self) -> Option<String> {
-        None
     }
 
     fn now(&self) -> UnixMillis {

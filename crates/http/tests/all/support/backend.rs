@@ -10,10 +10,10 @@ use millrace_api::objects::{
 };
 use millrace_api::{
     Admission, AppFile, AppInfo, Backups, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error,
-    ErrorCode, Failure, Health, Intervention, Invocation, InvocationStatus, Invocations, InvocationsRequest,
-    JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule,
-    SchedulesRequest, SendRequest, Serving, SharedService, StateFields, StateReply, StateRequest, SystemApp, Target,
-    WorkflowState,
+    ErrorCode, Failure, Health, IdempotencyKey, Intervention, Invocation, InvocationStatus, Invocations,
+    InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records, RouteReply,
+    RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedService, StateFields, StateReply,
+    StateRequest, SystemApp, Target, WorkflowState,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -155,7 +155,7 @@ impl MockBackend {
                 "app": request.app,
                 "service": request.service,
                 "key": request.key,
-                "idempotency_key": request.idempotency_key,
+                "idempotency_key": request.idempotency_key.as_ref().map(IdempotencyKey::as_str),
                 "input_bytes": request.input.len(),
             }))),
             other => Err(Error::new(ErrorCode::UnknownHandler, format!("no handler {other}"))),
@@ -203,7 +203,7 @@ fn answer_route(who: &Principal, request: &RouteRequest) -> Result<RouteReply, E
                 "authorization": request.headers.get("authorization"),
                 "headers": count,
                 "body": String::from_utf8_lossy(&request.body),
-                "idempotency_key": request.idempotency_key,
+                "idempotency_key": request.idempotency_key.as_ref().map(IdempotencyKey::as_str),
             });
             reply(200, &[("content-type", "application/json"), ("x-route", "yes")], text(&shown))
         }
@@ -226,7 +226,12 @@ impl Calls for MockBackend {
 
     async fn send(&self, who: &Principal, request: SendRequest<'_>) -> Result<String, Error> {
         authorize(who, request.call.app, request.call.service)?;
-        Ok(format!("{}/{} {}", request.call.handler, request.delay_ms, request.call.idempotency_key.unwrap_or("-")))
+        Ok(format!(
+            "{}/{} {}",
+            request.call.handler,
+            request.delay_ms,
+            request.call.idempotency_key.as_ref().map_or("-", IdempotencyKey::as_str)
+        ))
     }
 
     fn route(&self, who: &Principal, request: RouteRequest) -> Begun<RouteReply> {
@@ -302,11 +307,14 @@ impl Invocations for MockBackend {
         id: &str,
         name: &str,
         payload: Bytes,
-        idempotency_key: Option<&str>,
+        idempotency_key: Option<IdempotencyKey<&str>>,
     ) -> Result<(), Error> {
         authorize_target(who)?;
         let payload = String::from_utf8_lossy(&payload).into_owned();
-        self.shared.note(format!("signal {id} {name} {payload} {}", idempotency_key.unwrap_or("-")));
+        self.shared.note(format!(
+            "signal {id} {name} {payload} {}",
+            idempotency_key.as_ref().map_or("-", IdempotencyKey::as_str)
+        ));
         if id == "other" { Err(unknown(id)) } else { Ok(()) }
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, Condition, Error, ErrorCode, Form, Permission, Principal, RECORDS_APP, RecordChange, RecordOperation,
-    RecordReply, RecordRequest, SystemApp,
+    AppFile, Condition, Error, ErrorCode, Form, IdempotencyKey, Permission, Principal, RECORDS_APP, RecordChange,
+    RecordOperation, RecordReply, RecordRequest, SystemApp,
 };
 
 /// The tag of every record that is read.
@@ -33,7 +33,7 @@ fn refuse<T>(code: ErrorCode) -> Result<T, Error> {
 /// One line that says what was asked for.
 pub fn line(request: &RecordRequest<'_>) -> String {
     let id = request.id.map_or_else(|| "-".to_owned(), |id| id.escape_ascii().to_string());
-    let key = request.idempotency_key.unwrap_or("-");
+    let key = request.idempotency_key.as_ref().map_or("-", IdempotencyKey::as_str);
     format!("{} {id} {:?} {key}", request.type_name, request.operation)
 }
 
