@@ -323,12 +323,12 @@ impl Found {
             options,
         });
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
-        let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
-        let log = log_of(&shared, next_run);
+        let (drain, log) = (watch::Sender::new(false), log_of(&shared, next_run));
+        let drained = Arc::new(Barrier::new(shared.cores.len()));
         let mut hosted = hosted_of(&shared, &mut stores, (replicas, &given_up), directory.result_names())?;
         let mut shards = shards_of(&shared, stores, directory.result_names())?;
         let entropy = KeyedEntropy::open(&directory, &RealRandom).map_err(StartError::Io)?;
-        let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
+        let (starters, starts): (Vec<_>, Vec<_>) = inputs.iter().map(|_| mpsc::channel()).unzip();
         let seeds = inputs.into_iter().zip(starts).enumerate().map(|(index, (inputs, go))| CoreSeed {
             go,
             index,
@@ -347,12 +347,15 @@ impl Found {
         });
         match start_cores(seeds, starters) {
             Ok(cores) => Node { shared, drain, cores, flusher, body_threads, directory }.linked(),
-            Err(error) => {
-                flusher::stop(&shared.flusher, flusher);
-                Err(error)
-            }
+            Err(error) => Err(stopped(&shared, flusher, error)),
         }
     }
+}
+
+/// Ends the flusher of a node that could not start.
+fn stopped(shared: &Shared, flusher: JoinHandle<()>, error: StartError) -> StartError {
+    flusher::stop(&shared.flusher, flusher);
+    error
 }
 
 /// The apps kept in the data directory, those given on the command line taking precedence.
