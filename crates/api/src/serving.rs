@@ -3,7 +3,8 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use millrace_base::Error;
+use millrace_access::Principal;
+use millrace_base::{Error, ErrorCode};
 
 /// The place in line of a request that has come and is not read; see [`Serving::poll_admission`].
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +22,24 @@ pub struct Health {
     pub is_serving: bool,
     /// Writes would be served too: no shard stopped, the disk has space.
     pub is_ready: bool,
+}
+
+/// A change of which nodes a cluster has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeChange {
+    /// One more, which serves clients and hears other nodes at these addresses. It has yet to be started.
+    Add {
+        /// Host and port.
+        http: String,
+        /// Host and port.
+        peer: String,
+    },
+    /// What the node holds moves to others.
+    Drain(u16),
+    /// The node stays: it may hold something again.
+    Keep(u16),
+    /// The node is none of the cluster any more. It must hold nothing.
+    Remove(u16),
 }
 
 /// A node, seen from a front on the same core. Admission and health stand beside the operations for two reasons. A front
@@ -49,5 +68,10 @@ pub trait Serving: Clone + 'static {
     /// An error while the node does not follow the cluster yet.
     fn guidance(&self) -> Option<Result<Bytes, Error>> {
         None
+    }
+
+    /// Changes which nodes the cluster has. Gives what is to be known about it, as JSON.
+    fn change_nodes(&self, _principal: &Principal, _change: NodeChange) -> impl Future<Output = Result<Bytes, Error>> {
+        async { Err(Error::new(ErrorCode::UnknownRoute, "this node is by itself: it is in no cluster")) }
     }
 }

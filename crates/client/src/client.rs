@@ -293,6 +293,41 @@ impl Client {
         parse(&self.get("/cluster").await?.body)
     }
 
+    /// Makes room in the node's cluster for one more node, which will serve and hear others at these addresses. Gives its
+    /// number, and what it has to know, as the server says it. Repeated for the same addresses it gives the same number.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn add_node(&self, http: &str, peer: &str) -> Result<serde_json::Value, ClientError> {
+        let body = serde_json::json!({ "http": http, "peer": peer }).to_string();
+        let request = Prepared {
+            method: Method::POST,
+            path: "/cluster/nodes",
+            content_type: "application/json",
+            body: body.into(),
+            idempotency_key: None,
+        };
+        parse(&self.request(&request).await?.body)
+    }
+
+    /// Has what a node holds moved to others, or no longer. [`Client::guidance`] shows how far that is.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn drain_node(&self, node: u16, is_draining: bool) -> Result<(), ClientError> {
+        let path = format!("/cluster/nodes/{node}/{}", if is_draining { "drain" } else { "keep" });
+        self.request(&Prepared { method: Method::POST, ..Prepared::get(&path) }).await.map(|_| ())
+    }
+
+    /// Removes a node that holds nothing any more, for good.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn remove_node(&self, node: u16) -> Result<(), ClientError> {
+        let path = format!("/cluster/nodes/{node}");
+        self.request(&Prepared { method: Method::DELETE, ..Prepared::get(&path) }).await.map(|_| ())
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Result<Reply, ClientError> {
         self.request(&Prepared::get(path)).await
     }

@@ -7,8 +7,8 @@ use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
 use crate::{
-    App, FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, RetryPolicy, RetrySettings,
-    Route, RouteId, Service, WORKER_FILE,
+    App, DialledVersion, FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, RetryPolicy,
+    RetrySettings, Route, RouteId, Service, WORKER_FILE, WorkerDocument,
 };
 
 /// One loaded app version.
@@ -28,6 +28,8 @@ pub struct Loaded {
     pub objects: ObjectPolicy,
     /// Whether its handlers run on workers.
     pub is_on_workers: bool,
+    /// The version of the workers that dial in for it, and those that it has replaced.
+    pub dialled: Option<DialledVersion>,
     /// How what fails of it is tried again.
     pub retry: RetrySettings,
     /// Its services, as the engine reported them.
@@ -46,6 +48,7 @@ impl Loaded {
             records: app.records.clone(),
             objects: app.objects.clone(),
             is_on_workers: app.files.contains_key(WORKER_FILE),
+            dialled: app.files.get(WORKER_FILE).and_then(|file| WorkerDocument::from_json(file).ok()?.dialled()),
             retry: app.retry.clone(),
             services,
         }

@@ -18,7 +18,7 @@ use millrace_api::{Error, ErrorCode, WorkerLine};
 pub use discovery::{
     Discovery, ProtocolRange, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
 };
-pub use document::{WORKER_FILE, WorkerAddress, WorkerDocument};
+pub use document::{DialledVersion, WORKER_FILE, WorkerAddress, WorkerDocument};
 pub use slots::{Concurrency, WorkerSettings, WorkerSlot};
 
 use crate::Program;
@@ -88,6 +88,9 @@ pub trait Workers: Send + Sync {
     /// What has dialled in serves an app as `document` has it, until its connection ends.
     fn serve_by(&self, app: &str, document: &WorkerDocument, door: &Arc<dyn WorkerDoor>);
 
+    /// Whether a worker of this version of the app has dialled in and is connected.
+    fn has_dialled(&self, app: &str, version: u64) -> bool;
+
     /// Asks a worker for its discovery document: JSON text, unchecked.
     ///
     /// # Errors
@@ -105,6 +108,9 @@ pub trait WorkerDoor: WorkerLine {
 
     /// It does not serve: the connection ends.
     fn refuse(&self, error: Error);
+
+    /// Whether its connection goes on.
+    fn is_open(&self) -> bool;
 }
 
 /// For nodes that have no way to workers.
@@ -140,6 +146,10 @@ impl Workers for NoWorkers {
 
     fn serve_by(&self, _app: &str, _document: &WorkerDocument, _door: &Arc<dyn WorkerDoor>) {}
 
+    fn has_dialled(&self, _app: &str, _version: u64) -> bool {
+        false
+    }
+
     fn discover(&self, _document: &WorkerAddress, _secret: Option<&str>) -> Exchanging {
         Box::pin(async { Err(no_way()) })
     }
@@ -166,6 +176,10 @@ impl WorkerDoor for NoDoor {
     }
 
     fn ready(&self, _deployment: &str) {}
+
+    fn is_open(&self) -> bool {
+        false
+    }
 
     fn refuse(&self, _error: Error) {}
 }

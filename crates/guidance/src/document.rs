@@ -28,6 +28,16 @@ pub struct Guidance {
     /// The versions of the tables that the meta shard holds, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tables: BTreeMap<String, u64>,
+    /// How many nodes hold each shard's log, if there are so many. 0: all that the cluster began with.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replicas: u16,
+    /// The highest number of a node that is not there any more. No node gets such a number again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub last_removed: u16,
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// One node.
@@ -54,8 +64,28 @@ pub struct Place {
     pub epoch: u64,
     /// The node that owns it.
     pub owner: u16,
-    /// The nodes that hold its log, ascending.
+    /// The nodes that hold its log and count, ascending: what its owner has said last.
     pub replicas: Vec<u16>,
+    /// Where in its log they were agreed on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub agreed: u64,
+    /// The nodes that are to hold its log, ascending; none while those that hold it are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wanted: Vec<u16>,
+}
+
+impl Place {
+    /// The nodes that are to hold the log.
+    #[must_use]
+    pub fn holders(&self) -> &[u16] {
+        if self.wanted.is_empty() { &self.replicas } else { &self.wanted }
+    }
+
+    /// Whether a node holds the log or is to hold it.
+    #[must_use]
+    pub fn concerns(&self, node: u16) -> bool {
+        self.replicas.contains(&node) || self.wanted.contains(&node)
+    }
 }
 
 /// One app that is deployed.
@@ -102,17 +132,17 @@ impl GuidanceError {
 }
 
 impl Guidance {
-    /// The first guidance of a cluster: `shard_count` shards on all of `nodes`, without owners.
+    /// The first guidance of a cluster: `shard_count` shards, each on `replicas` of `nodes`, without owners.
     ///
     /// # Panics
     /// Without nodes.
     #[must_use]
-    pub fn first(nodes: BTreeMap<u16, NodeEntry>, shard_count: u16) -> Self {
+    pub fn first(nodes: BTreeMap<u16, NodeEntry>, shard_count: u16, replicas: u16) -> Self {
         assert!(!nodes.is_empty(), "a cluster has nodes");
-        let replicas: Vec<u16> = nodes.keys().copied().take(limits::REPLICAS).collect();
-        let place = Place { epoch: 0, owner: 0, replicas };
-        let shards = vec![place; usize::from(shard_count)];
-        Self { format: FORMAT, epoch: 0, nodes, shards, ..Self::default() }
+        let numbers: Vec<u16> = nodes.keys().copied().collect();
+        let place = |shard| Place { replicas: first_replicas(&numbers, replicas, shard), ..Place::default() };
+        let shards = (0..shard_count).map(place).collect();
+        Self { format: FORMAT, epoch: 0, nodes, shards, replicas, ..Self::default() }
     }
 
     /// The bytes that the meta shard holds: JSON.
@@ -138,10 +168,13 @@ impl Guidance {
             return wrong("more shards than there may be");
         }
         let is_sound = |place: &Place| {
-            let is_known = |node: &u16| guidance.nodes.contains_key(node);
-            place.replicas.is_sorted_by(|a, b| a < b)
-                && place.replicas.len() <= limits::REPLICAS
-                && place.replicas.iter().all(is_known)
+            let is_list = |nodes: &[u16]| {
+                nodes.is_sorted_by(|a, b| a < b)
+                    && nodes.len() <= limits::REPLICAS
+                    && nodes.iter().all(|node| guidance.nodes.contains_key(node))
+            };
+            is_list(&place.replicas)
+                && is_list(&place.wanted)
                 && (place.owner == 0 || place.replicas.contains(&place.owner))
         };
         if !guidance.shards.iter().all(is_sound) {
@@ -156,11 +189,40 @@ impl Guidance {
         self.shards.iter().filter(|place| place.owner == node).count()
     }
 
+    /// How many shards' logs a node holds, or is to hold.
+    #[must_use]
+    pub fn held_by(&self, node: u16) -> usize {
+        self.shards.iter().filter(|place| place.holders().contains(&node)).count()
+    }
+
+    /// How many nodes are to hold each shard's log.
+    #[must_use]
+    pub fn replica_count(&self) -> usize {
+        if self.replicas == 0 { limits::REPLICAS } else { usize::from(self.replicas) }
+    }
+
     /// Whether a node is there, and hears others.
     #[must_use]
     pub fn is_alive(&self, node: u16) -> bool {
         self.nodes.get(&node).is_some_and(|entry| entry.is_alive)
     }
+}
+
+/// The nodes that hold a shard's log from its beginning: `count` of `nodes`, or all for 0. They are spread evenly, and those
+/// that a node shares its shards with are others for each round of shards.
+///
+/// # Panics
+/// Without nodes.
+#[must_use]
+pub fn first_replicas(nodes: &[u16], count: u16, shard: u16) -> Vec<u16> {
+    assert!(!nodes.is_empty(), "a cluster has nodes");
+    let most = if count == 0 { limits::REPLICAS } else { usize::from(count).min(limits::REPLICAS) };
+    let (first, round) = (usize::from(shard) % nodes.len(), usize::from(shard) / nodes.len());
+    let others = nodes.len() - 1;
+    let other = |step: usize| nodes[(first + 1 + (round + step) % others) % nodes.len()];
+    let mut chosen: Vec<u16> = (0..others.min(most - 1)).map(other).chain([nodes[first]]).collect();
+    chosen.sort_unstable();
+    chosen
 }
 
 #[cfg(test)]
@@ -173,9 +235,9 @@ mod tests {
             let peer = format!("127.0.0.1:{}", 7000 + id);
             (id, NodeEntry { http, peer, is_alive: id != 2, is_draining: false, incarnation: u64::from(id) << 40 })
         };
-        let mut guidance = Guidance::first([1, 2].map(entry).into(), 2);
+        let mut guidance = Guidance::first([1, 2].map(entry).into(), 2, 0);
         guidance.epoch = 7;
-        guidance.shards[1] = Place { epoch: 3, owner: 1, replicas: vec![1, 2] };
+        guidance.shards[1] = Place { epoch: 3, owner: 1, replicas: vec![1, 2], ..Place::default() };
         let app = AppEntry { deployment: 5, content: "00ff00ff00ff00ff".to_owned(), version: 2, next: None };
         guidance.apps.insert("bank".to_owned(), app);
         guidance.last_deployment = 5;
@@ -211,6 +273,40 @@ mod tests {
     }
 
     #[test]
+    fn what_moves_is_in_the_document() {
+        let mut moving = guidance();
+        moving.replicas = 3;
+        moving.shards[1] = Place { agreed: 9, wanted: vec![1], ..moving.shards[1].clone() };
+        let bytes = String::from_utf8(moving.encode()).expect("text");
+        assert!(bytes.contains(r#""replicas":[1,2],"agreed":9,"wanted":[1]}"#), "{bytes}");
+        assert!(bytes.ends_with(r#""last_deployment":5,"replicas":3}"#), "{bytes}");
+        assert_eq!(Guidance::decode(bytes.as_bytes()), Ok(moving));
+    }
+
+    #[test]
+    fn the_first_replicas_are_spread_evenly_over_nodes_and_pairs() {
+        for count in [3, 5] {
+            for nodes in 3..=9u16 {
+                let numbers: Vec<u16> = (1..=nodes).collect();
+                let (mut held, mut pairs) = (BTreeMap::<u16, u32>::new(), BTreeMap::<(u16, u16), u32>::new());
+                for shard in 0..nodes * (nodes - 1) {
+                    let chosen = first_replicas(&numbers, count, shard);
+                    assert!(chosen.is_sorted_by(|a, b| a < b), "{chosen:?}");
+                    assert_eq!(chosen.len(), usize::from(count.min(nodes)));
+                    for one in &chosen {
+                        *held.entry(*one).or_default() += 1;
+                        let others = chosen.iter().filter(|other| *other > one);
+                        others.for_each(|other| *pairs.entry((*one, *other)).or_default() += 1);
+                    }
+                }
+                assert!(held.values().all(|times| *times == held[&1]), "{nodes} nodes: {held:?}");
+                assert_eq!(pairs.len(), usize::from(nodes * (nodes - 1) / 2), "each two share some shard");
+            }
+        }
+        assert_eq!(first_replicas(&[2, 4, 6, 8], 0, 5), [2, 4, 6, 8]);
+    }
+
+    #[test]
     fn what_contradicts_itself_is_refused() {
         let changed = |change: fn(&mut Guidance)| {
             let mut guidance = guidance();
@@ -222,6 +318,7 @@ mod tests {
         assert!(changed(|guidance| guidance.shards[1].owner = 3).is_err());
         assert!(changed(|guidance| guidance.shards[1].replicas = vec![2, 1]).is_err());
         assert!(changed(|guidance| guidance.shards[1].replicas = vec![1, 9]).is_err());
+        assert!(changed(|guidance| guidance.shards[1].wanted = vec![1, 9]).is_err());
         assert!(Guidance::decode(b"{}").is_err() && Guidance::decode(b"").is_err());
     }
 }

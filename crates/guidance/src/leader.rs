@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::document::{Guidance, Place};
+use crate::placing;
 use crate::status::Status;
 
 /// How patient a leader is. All in nanoseconds.
@@ -121,6 +122,11 @@ impl Leader {
         } else {
             self.changed_ns = now_ns;
         }
+        for (node, heard) in &self.heard {
+            heard.status.held.iter().for_each(|held| placing::note_held(&mut next, *node, held));
+        }
+        let is_quiet = now_ns >= self.changed_ns + self.timing.settle_ns && self.has_been_followed(guidance);
+        placing::place(&mut next, is_quiet);
         (next != *guidance).then(|| {
             next.epoch += 1;
             next
@@ -170,7 +176,10 @@ impl Leader {
     fn replace_owners(&self, next: &mut Guidance) {
         for shard in 0..next.shards.len() {
             let place = &next.shards[shard];
-            let is_leaving = next.nodes.get(&place.owner).is_some_and(|entry| entry.is_draining);
+            let is_draining = next.nodes.get(&place.owner).is_some_and(|entry| entry.is_draining);
+            let is_moving = !place.holders().contains(&place.owner);
+            let are_ready = place.holders().iter().all(|node| place.replicas.contains(node));
+            let is_leaving = is_draining || is_moving && are_ready;
             if next.is_alive(place.owner) && !is_leaving {
                 continue;
             }
@@ -182,13 +191,15 @@ impl Leader {
         }
     }
 
-    /// The replica that should own the shard: alive, staying, caught up if any is, and with the fewest shards.
+    /// The replica that should own the shard: alive, on a node that stays, caught up if any is, not to move if any stays, and
+    /// with the fewest shards.
     fn best_owner(&self, next: &Guidance, place: &Place, must_be_caught_up: bool, other_than: u16) -> Option<u16> {
         let may_own = |node: &u16| {
             let is_staying = next.nodes.get(node).is_some_and(|entry| entry.is_alive && !entry.is_draining);
             is_staying && *node != other_than && (!must_be_caught_up || self.is_caught_up(*node))
         };
-        let order = |node: &u16| (!self.is_caught_up(*node), next.owned_by(*node), *node);
+        let is_leaving = |node: &u16| !place.holders().contains(node);
+        let order = |node: &u16| (!self.is_caught_up(*node), is_leaving(node), next.owned_by(*node), *node);
         place.replicas.iter().copied().filter(may_own).min_by_key(order)
     }
 
@@ -225,23 +236,28 @@ impl Leader {
         self.stuck = stuck;
     }
 
-    /// Moves one shard from the node that owns the most to the one that owns the fewest.
+    /// Moves one shard to the replica that owns the fewest in comparison with its owner.
     fn balance(&mut self, now_ns: u64, next: &mut Guidance) {
         let Timing { settle_ns, move_ns, .. } = self.timing;
         let is_quiet = now_ns >= self.changed_ns + settle_ns && now_ns >= self.moved_ns + move_ns;
         if !is_quiet || !self.has_been_followed(next) {
             return;
         }
-        let owners = next.nodes.iter().filter(|(_, entry)| entry.is_alive && !entry.is_draining);
-        let counts: Vec<(usize, u16)> = owners.map(|(node, _)| (next.owned_by(*node), *node)).collect();
-        let fewest = counts.iter().filter(|(_, node)| self.is_caught_up(*node)).min();
-        let (Some(&(most, from)), Some(&(fewest, to))) = (counts.iter().max(), fewest) else { return };
-        if most < fewest + 2 {
-            return;
+        let mut best: Option<(usize, usize, u16)> = None;
+        for (shard, place) in next.shards.iter().enumerate() {
+            let may_own = |node: &u16| {
+                let entry = next.nodes.get(node);
+                entry.is_some_and(|entry| entry.is_alive && !entry.is_draining) && self.is_caught_up(*node)
+            };
+            for to in place.holders().iter().filter(|node| place.replicas.contains(node) && may_own(node)) {
+                let gain = next.owned_by(place.owner).saturating_sub(next.owned_by(*to));
+                if gain >= 2 && best.is_none_or(|(most, ..)| gain > most) {
+                    best = Some((gain, shard, *to));
+                }
+            }
         }
-        let can_move = |place: &&mut Place| place.owner == from && place.replicas.contains(&to);
-        if let Some(place) = next.shards.iter_mut().find(can_move) {
-            appoint(place, to);
+        if let Some((_, shard, to)) = best {
+            appoint(&mut next.shards[shard], to);
             self.moved_ns = now_ns;
         }
     }

@@ -28,7 +28,7 @@ impl Cluster {
         Self {
             now_ns: 0,
             leader: Leader::new(1, Timing::default(), 0),
-            guidance: Guidance::first(entries, shards),
+            guidance: Guidance::first(entries, shards, 0),
             speaking: (1..=nodes).map(|node| (node, 1)).collect(),
             obstacles: BTreeMap::new(),
             reigns: BTreeMap::new(),
@@ -44,6 +44,7 @@ impl Cluster {
                 last_deployment: 0,
                 is_caught_up: true,
                 obstacles: self.obstacles.get(node).cloned().unwrap_or_default(),
+                held: Vec::new(),
             };
             self.leader.heard(self.now_ns, *node, status);
         }

@@ -9,11 +9,17 @@
 
 mod document;
 mod leader;
+mod membership;
+mod placing;
 mod status;
 
-pub use document::{AppEntry, Guidance, GuidanceError, NextApp, NodeEntry, Place};
+pub use document::{AppEntry, Guidance, GuidanceError, NextApp, NodeEntry, Place, first_replicas};
 pub use leader::{Leader, Timing};
-pub use status::{Obstacle, Status};
+pub use membership::Refused;
+pub use placing::{MetaStep, meta_step};
+pub use status::{Held, Obstacle, Status};
 
 #[cfg(test)]
 mod leader_tests;
+#[cfg(test)]
+mod placing_tests;

@@ -18,6 +18,23 @@ pub struct Status {
     pub is_caught_up: bool,
     /// Appointments that it cannot follow, or not yet.
     pub obstacles: Vec<Obstacle>,
+    /// Shards that it serves and whose logs other nodes hold than guidance says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
+}
+
+/// Who holds the log of a shard, as its owner knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// The shard.
+    pub shard: u16,
+    /// The owner's epoch.
+    pub epoch: u64,
+    /// Where in the log that was agreed on. It is committed.
+    pub agreed: u64,
+    /// The nodes that count, ascending.
+    pub replicas: Vec<u16>,
 }
 
 /// Why a node does not serve a shard that it was appointed to.

@@ -22,11 +22,19 @@ pub(crate) enum Otherwise {
 
 /// Finds the caller.
 pub(crate) fn caller(access: &Access, headers: &HeaderMap, otherwise: Otherwise) -> Result<Caller, Error> {
-    let token = if access.asks_for_keys() { token(headers, otherwise)? } else { None };
+    let token = key_of(access, headers, otherwise)?;
     access.caller(token.as_deref()).ok_or_else(|| unauthorized("the API key is not known here, or no longer"))
 }
 
-/// The token that a request carries.
+/// The token that a request carries, if callers are asked for one.
+pub(crate) fn key_of<'a>(
+    access: &Access,
+    headers: &'a HeaderMap,
+    otherwise: Otherwise,
+) -> Result<Option<Cow<'a, str>>, Error> {
+    if access.asks_for_keys() { token(headers, otherwise) } else { Ok(None) }
+}
+
 fn token(headers: &HeaderMap, otherwise: Otherwise) -> Result<Option<Cow<'_, str>>, Error> {
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         return Ok(None);

@@ -33,6 +33,7 @@ mod listing;
 mod local;
 mod manage;
 mod metrics;
+mod nodes;
 pub mod openapi;
 mod operations;
 mod options;

@@ -58,6 +58,14 @@ pub enum Kind {
     ClusterKeys,
     /// `PUT /cluster/keys`.
     ReplaceClusterKeys,
+    /// `POST /cluster/nodes`.
+    AddNode,
+    /// `POST /cluster/nodes/{id}/drain`.
+    DrainNode,
+    /// `POST /cluster/nodes/{id}/keep`.
+    KeepNode,
+    /// `DELETE /cluster/nodes/{id}`.
+    RemoveNode,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.
@@ -91,7 +99,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 38] = [
+const KINDS: [(Kind, &str); 42] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -130,6 +138,10 @@ const KINDS: [(Kind, &str); 38] = [
     (Kind::ClusterKeys, "cluster_keys"),
     (Kind::ReplaceClusterKeys, "replace_cluster_keys"),
     (Kind::None, "none"),
+    (Kind::AddNode, "add_node"),
+    (Kind::DrainNode, "drain_node"),
+    (Kind::KeepNode, "keep_node"),
+    (Kind::RemoveNode, "remove_node"),
 ];
 
 impl Kind {
@@ -183,6 +195,10 @@ impl Kind {
             Kind::ClusterKeys => 35,
             Kind::ReplaceClusterKeys => 36,
             Kind::None => 37,
+            Kind::AddNode => 38,
+            Kind::DrainNode => 39,
+            Kind::KeepNode => 40,
+            Kind::RemoveNode => 41,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
@@ -219,7 +235,7 @@ pub enum Parameter {
     Handler,
     /// A field's name.
     Field,
-    /// An invocation's or a dead letter's id.
+    /// An invocation's or a dead letter's id, or a node's number.
     Id,
     /// An error code.
     Code,

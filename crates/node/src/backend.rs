@@ -9,9 +9,9 @@ use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Intervention,
-    Invocation, Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest,
-    Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
-    StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
+    Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal, RECORDS_APP, RecordReply,
+    RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving,
+    SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::ReadState;
@@ -21,6 +21,7 @@ use millrace_shard::{EntityState, Invoke, ReplyTo, RequestInfo, RouteCall, Token
 
 use crate::apps::app_from_files;
 use crate::built_in_apps::{self, refuse_system_name};
+use crate::cluster::change_nodes;
 use crate::core::{Core, ReplyFuture, Shared, SharedCore, handler_metric, route_metric};
 use crate::deploy;
 use crate::invocations;
@@ -426,6 +427,15 @@ impl Serving for CoreHandle {
         let core = self.core.borrow();
         let shared = &core.platform.shared;
         Some(shared.cluster.as_ref()?.view(shared.clock.monotonic_ns()))
+    }
+
+    async fn change_nodes(&self, principal: &Principal, change: NodeChange) -> Result<Bytes, Error> {
+        principal.require(Permission::Admin)?;
+        let shared = self.shared();
+        match &shared.cluster {
+            Some(cluster) => change_nodes(&shared, cluster, change).await,
+            None => Err(Error::new(ErrorCode::UnknownRoute, "this node is by itself: it is in no cluster")),
+        }
     }
 }
 

@@ -172,7 +172,7 @@ fn truncate(shared: &Shared, snapshots: &Snapshots) -> Result<(), StoreError> {
     let covered = |shard| shared.checkpointed_lsn(shard).min(snapshots.floor(shard));
     let deleted = if shared.cluster.is_some() {
         // First replicas forget what is in these segments; once they have said so in the log, the segments go.
-        let limit = |shard| Some(covered(shard));
+        let limit = |shard| (!shared.is_emptied(shard)).then(|| covered(shard));
         for (shard, up_to) in shared.segments.trims(&limit, shared.options.kept_log_bytes) {
             shared.send(shared.core_of(shard), NodeMessage::Trim { shard, up_to });
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use millrace_base::{Error, ShardId, shard_keys};
+use millrace_base::{Error, Lsn, ShardId, shard_keys};
 use millrace_driver::{Hosted, Placement, ShardMail};
 use millrace_func::{App, Engine};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
@@ -229,12 +229,18 @@ fn cluster_of(options: &NodeOptions) -> Result<Option<Arc<Cluster>>, StartError>
 /// In a cluster: the replicas of all shards, over their states.
 fn hosted_of(
     shared: &Shared,
-    (stores, found): (&mut Vec<Store>, BTreeMap<ShardId, RecoveredReplica>),
+    stores: &mut Vec<Store>,
+    (found, given_up): (BTreeMap<ShardId, RecoveredReplica>, &BTreeSet<ShardId>),
     result_names: ResultNames,
 ) -> Result<Vec<Hosted>, StartError> {
     let Some(cluster) = &shared.cluster else { return Ok(Vec::new()) };
     let options = replicated_shard(shared, result_names);
-    cluster::hosted(cluster, (std::mem::take(stores), found), &options, (&RealClock, &RealRandom))
+    let found = (std::mem::take(stores), found, given_up);
+    let hosted = cluster::hosted(cluster, found, &options, (&RealClock, &RealRandom))?;
+    for Hosted { shard, replica, .. } in &hosted {
+        shared.note_emptied(*shard, !replica.is_whole() && replica.log().last().lsn == Lsn::ZERO);
+    }
+    Ok(hosted)
 }
 
 /// In a cluster that keeps objects: what carries their bodies to other nodes.
@@ -284,7 +290,7 @@ impl Found {
         metrics: NodeMetrics,
     ) -> Result<Node, StartError> {
         let Self { directory, options, cluster, kept, apps, pinned, bodies, body_threads, recovery } = self;
-        let Recovery { mut stores, checkpoint, next_run, segments, replicas, is_log_closed } = recovery;
+        let Recovery { mut stores, checkpoint, next_run, segments, replicas, given_up, is_log_closed } = recovery;
         let (flusher_handle, flusher) = Flusher::new();
         let ((cores, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
         let shared = Arc::new(Shared {
@@ -296,6 +302,7 @@ impl Found {
             checkpoint,
             log_reader: LogReader::new(segments.clone()),
             segments,
+            emptied: stores.iter().map(|_| AtomicBool::new(false)).collect(),
             checkpointed: stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect(),
             apps: kept,
             system_apps: system_apps(&apps),
@@ -318,7 +325,7 @@ impl Found {
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let log = log_of(&shared, next_run);
-        let mut hosted = hosted_of(&shared, (&mut stores, replicas), directory.result_names())?;
+        let mut hosted = hosted_of(&shared, &mut stores, (replicas, &given_up), directory.result_names())?;
         let mut shards = shards_of(&shared, stores, directory.result_names())?;
         let entropy = KeyedEntropy::open(&directory, &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();

@@ -2,7 +2,7 @@
 //!
 //! Promises: whatever is missing, damaged or older than the manifest knows is an error that names it. Must not know cores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub(crate) struct Recovery {
     pub is_log_closed: bool,
     /// In a cluster: what the log says of each replica.
     pub replicas: BTreeMap<ShardId, RecoveredReplica>,
+    /// In a cluster: shards whose replicas the log knows, but not what they are.
+    pub given_up: BTreeSet<ShardId>,
 }
 
 /// Opens the checkpoint and replays the log over it.
@@ -57,8 +59,9 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
         recovered.unclosed.iter().for_each(|tail| warn_of_tail(tail, Lsn::ZERO));
         adopt(directory)?;
         let is_log_closed = recovered.unclosed.is_empty();
-        let (next_run, segments, replicas) = (recovered.next_run, recovered.segments, recovered.replicas);
-        return Ok(Recovery { stores, checkpoint, next_run, segments, is_log_closed, replicas });
+        let (next_run, segments) = (recovered.next_run, recovered.segments);
+        let (replicas, given_up) = (recovered.replicas, recovered.given_up);
+        return Ok(Recovery { stores, checkpoint, next_run, segments, is_log_closed, replicas, given_up });
     }
     let checkpoints: Vec<Lsn> = stores.iter().map(Store::checkpoint_lsn).collect();
     let lsn_of = |shard: ShardId| checkpoints.get(usize::from(shard.0)).copied().unwrap_or_default();
@@ -89,7 +92,15 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
     adopt(directory)?;
     let is_log_closed = recovered.unclosed.is_empty();
     let Recovered { next_run, segments, .. } = recovered;
-    Ok(Recovery { stores, checkpoint, next_run, segments, is_log_closed, replicas: BTreeMap::new() })
+    Ok(Recovery {
+        stores,
+        checkpoint,
+        next_run,
+        segments,
+        is_log_closed,
+        replicas: BTreeMap::new(),
+        given_up: BTreeSet::new(),
+    })
 }
 
 /// Gives a directory that has no manifest yet its first one.

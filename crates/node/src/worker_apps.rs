@@ -2,15 +2,26 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millrace_api::{AppFile, Permission, Principal, SharedWorkerLine, WorkerRegistration};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode};
+use millrace_func::{DialledVersion, Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode};
+use tokio::time::{sleep, timeout};
 
-use crate::apps::{CONFIGURATION, app_from_files, version_of};
+use crate::apps::{CONFIGURATION, app_from_files};
 use crate::backend::CoreHandle;
 use crate::core::Shared;
 use crate::deploy;
+
+/// How long a connection may be a worker's without saying what it serves.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// After so long without a worker of the deployed version, one of a replaced version that has dialled in serves.
+const ALONE: Duration = Duration::from_secs(10);
+
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Asks a worker what it serves, and makes the files of its app.
 ///
@@ -29,7 +40,7 @@ pub(crate) async fn files_of(shared: &Shared, registration: WorkerRegistration) 
             "this server does not dial workers of the mode \"stream\" yet: use \"request-reply\", or have them dial in";
         return Err(Error::new(ErrorCode::NotYetSupported, message));
     }
-    Ok(files(&WorkerDocument { address, secret, discovery }, settings))
+    Ok(files(&WorkerDocument { address, secret, discovery, replaces: Vec::new() }, settings))
 }
 
 /// The files of an app of workers.
@@ -68,27 +79,109 @@ pub(crate) fn connect(node: &CoreHandle, app: &str) -> SharedWorkerLine {
     line
 }
 
-/// Deploys what a worker that has dialled in serves, unless that is deployed already.
+/// Reads what a worker that has dialled in serves, and finds its place beside other versions of its app.
 async fn take_up(
     node: &CoreHandle,
     shared: &Arc<Shared>,
     app: &str,
     door: &Arc<dyn WorkerDoor>,
 ) -> Result<String, Error> {
-    let hello = poll_fn(|context| door.poll_hello(context)).await?;
+    let hello = timeout(HELLO, poll_fn(|context| door.poll_hello(context))).await;
+    let late = |_| Error::new(ErrorCode::RequestTimeout, "a worker says what it serves within 10 s of dialling in");
+    let hello = hello.map_err(late)??;
     let refused = |message: String| Error::new(ErrorCode::AppRefused, message);
     let discovery = Discovery::from_json(&hello).map_err(refused)?;
-    let document = WorkerDocument { address: WorkerAddress::DialIn, secret: None, discovery };
-    let found = app_from_files(app, files(&document, None))?;
-    let version = version_of(&found);
+    let document = WorkerDocument { address: WorkerAddress::DialIn, secret: None, discovery, replaces: Vec::new() };
+    let version = document.version();
     // It serves before the app does, so that nobody finds the app without a worker.
     shared.outside.workers.serve_by(app, &document, door);
-    let is_deployed = {
-        let core = node.core().borrow();
-        deploy::current(&core.programs.catalog, app).is_some_and(|loaded| loaded.version == version)
-    };
-    if !is_deployed {
-        deploy::deploy(shared, found).await?;
+    match standing(dialled(node, app).as_ref(), version) {
+        Standing::Serves => {}
+        Standing::Deploys => deploy_dialled(node, shared, app, &document).await?,
+        Standing::StandsBy => {
+            tracing::info!(app, "a worker of a replaced version has dialled in: it stands by");
+            let (node, shared, door, app) = (node.clone(), Arc::clone(shared), Arc::clone(door), app.to_owned());
+            tokio::task::spawn_local(async move { stand_by(&node, &shared, &app, &document, &*door).await });
+        }
     }
     Ok(format!("{app}-{version:016x}"))
+}
+
+/// What a worker that dials in is to its app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Its version is deployed.
+    Serves,
+    /// It brings a new version.
+    Deploys,
+    /// Another version has replaced its own. It only serves what began in it, while workers of the other are there.
+    StandsBy,
+}
+
+fn standing(deployed: Option<&DialledVersion>, version: u64) -> Standing {
+    match deployed {
+        Some(deployed) if deployed.version == version => Standing::Serves,
+        Some(deployed) if deployed.replaces.contains(&version) => Standing::StandsBy,
+        _ => Standing::Deploys,
+    }
+}
+
+/// What is deployed of an app whose workers dial in.
+fn dialled(node: &CoreHandle, app: &str) -> Option<DialledVersion> {
+    let core = node.core().borrow();
+    deploy::current(&core.programs.catalog, app).and_then(|loaded| loaded.dialled.clone())
+}
+
+async fn deploy_dialled(
+    node: &CoreHandle,
+    shared: &Arc<Shared>,
+    app: &str,
+    document: &WorkerDocument,
+) -> Result<(), Error> {
+    let document = match dialled(node, app) {
+        Some(before) => document.clone().replacing(&before),
+        None => document.clone(),
+    };
+    deploy::deploy(shared, app_from_files(app, files(&document, None))?).await?;
+    Ok(())
+}
+
+/// Has a replaced version serve again once no worker of the deployed one has been connected for a while, as when somebody
+/// goes back to it. A restart of the server alone brings no old version back: the workers of the new one dial in again sooner.
+async fn stand_by(
+    node: &CoreHandle,
+    shared: &Arc<Shared>,
+    app: &str,
+    document: &WorkerDocument,
+    door: &dyn WorkerDoor,
+) {
+    let mut alone = Duration::ZERO;
+    while door.is_open() && alone < ALONE {
+        sleep(LOOK).await;
+        let Some(deployed) = dialled(node, app) else { return };
+        if standing(Some(&deployed), document.version()) != Standing::StandsBy {
+            return;
+        }
+        let is_served = shared.outside.workers.has_dialled(app, deployed.version);
+        alone = if is_served { Duration::ZERO } else { alone + LOOK };
+    }
+    if door.is_open()
+        && let Err(error) = deploy_dialled(node, shared, app, document).await
+    {
+        tracing::warn!(app, %error, "a version that was replaced does not serve again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_version_stands_by_and_a_new_one_is_deployed() {
+        let deployed = DialledVersion { version: 3, replaces: vec![1, 2] };
+        assert_eq!(standing(Some(&deployed), 3), Standing::Serves);
+        assert_eq!(standing(Some(&deployed), 1), Standing::StandsBy);
+        assert_eq!(standing(Some(&deployed), 4), Standing::Deploys);
+        assert_eq!(standing(None, 1), Standing::Deploys);
+    }
 }

@@ -34,8 +34,8 @@ pub(crate) enum Takeover {
     GoesOn,
     /// This node leads now.
     Leads,
-    /// Another node has to be appointed.
-    Fails,
+    /// That node has to be appointed.
+    Fails(NodeId),
 }
 
 impl Candidate {
@@ -75,10 +75,10 @@ impl Candidate {
         if !answer.set.is_voter(me) {
             // The owner that began to remove this node, or this node itself, did not live to see it committed.
             let voters = self.answers.iter().filter(|(node, _)| answer.set.is_voter(**node));
-            if let Some((best, _)) = voters.max_by_key(|(_, answer)| answer.last) {
-                step.out.push(Command::AppointInstead { best: *best });
-            }
-            return Takeover::Fails;
+            let highest = voters.max_by_key(|(_, answer)| answer.last).map(|(node, _)| *node);
+            let instead = highest.unwrap_or(best);
+            step.out.push(Command::AppointInstead { best: instead });
+            return Takeover::Fails(instead);
         }
         if answer.last == step.core.log.last() || step.core.has_planted(Bug::KeepOwnLog) {
             return Takeover::Leads;
@@ -147,7 +147,7 @@ impl Candidate {
         match self.source {
             Some((best, _)) if best == from && epoch == step.core.promised.epoch => {
                 step.out.push(Command::AppointInstead { best });
-                Takeover::Fails
+                Takeover::Fails(best)
             }
             _ => Takeover::GoesOn,
         }
@@ -158,5 +158,45 @@ impl Candidate {
         self.asked.retain(|node| self.answers.contains_key(node));
         self.fetch(step);
         self.proceed(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::log_view::LogView;
+    use crate::message::Message;
+    use crate::replica::{Recovered, Replica};
+    use crate::settings::Settings;
+
+    /// Node 3 was removed and does not know it. It says who should be appointed for as long as it is.
+    #[test]
+    fn a_candidate_that_does_not_count_any_more_says_so_again_and_again() {
+        let set = |nodes: &[u16]| ReplicaSet::of(nodes.iter().copied().map(NodeId));
+        let log = LogView::new(EntryId::ZERO, Lsn::ZERO, set(&[1, 2, 3]));
+        let recovered = Recovered { promised: Promised::default(), log, is_whole: true };
+        let settings = Settings { lease_ns: 0, ..Settings::default() };
+        let mut replica = Replica::start(NodeId(3), settings, 0, 1, recovered);
+        let said = |replica: &mut Replica, event| {
+            let mut out = Vec::new();
+            replica.handle(1, event, &mut out);
+            out
+        };
+        let epoch = Epoch(5);
+        said(&mut replica, Event::Appoint { epoch });
+        said(&mut replica, Event::Written { up_to: 1 });
+        let mut out = Vec::new();
+        for from in [1, 2] {
+            let last = EntryId::new(Epoch(4), Lsn(9));
+            let message = Message::Promise { epoch, last, set_lsn: Lsn(8), set: set(&[1, 2]) };
+            out = said(&mut replica, Event::Received { from: NodeId(from), message });
+        }
+        let instead = |out: &[Command]| out.iter().any(|command| matches!(command, Command::AppointInstead { .. }));
+        assert!(instead(&out), "{out:?}");
+        let again = said(&mut replica, Event::Appoint { epoch });
+        assert!(instead(&again) && again.len() == 1, "not that the epoch is taken: {again:?}");
+        let next = said(&mut replica, Event::Appoint { epoch: Epoch(6) });
+        assert!(next.iter().any(|command| matches!(command, Command::Write { .. })), "it stands again: {next:?}");
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Following {
     owes_promise: bool,
     /// This replica may have acknowledged entries that it lacks. It promises nothing before it holds this one.
     target: Option<EntryId>,
+    /// This node was a candidate of the promised epoch, and that one should have been.
+    instead: Option<NodeId>,
 }
 
 /// An append without its epoch.
@@ -42,6 +44,16 @@ impl Following {
     /// A follower that has lost entries, up to `target` at most.
     pub fn up_to(target: EntryId) -> Self {
         Self { target: Some(target), ..Self::default() }
+    }
+
+    /// A follower that could not become the owner of the promised epoch: `instead` can.
+    pub fn failed(instead: NodeId) -> Self {
+        Self { instead: Some(instead), ..Self::default() }
+    }
+
+    /// Who should have been appointed to the promised epoch.
+    pub fn instead(&self) -> Option<NodeId> {
+        self.instead
     }
 
     /// Whether this replica has yet to catch up before it promises anything.

@@ -102,7 +102,9 @@ impl LogView {
         &self.newest_set().1
     }
 
-    pub(crate) fn newest_set(&self) -> &(Lsn, ReplicaSet) {
+    /// Position of the newest replica set, committed or not, and the set.
+    #[must_use]
+    pub fn newest_set(&self) -> &(Lsn, ReplicaSet) {
         self.sets.last().expect("a log has a replica set from its beginning")
     }
 

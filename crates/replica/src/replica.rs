@@ -343,6 +343,11 @@ impl Role {
             Role::Owner(_) | Role::Candidate(_) if promised == (Promised { epoch, to: step.core.me }) => None,
             Role::Deposed(_) | Role::Resyncing(_) => None,
             Role::Following(following) if following.is_incomplete() => None,
+            Role::Following(following) if promised.epoch == epoch && following.instead().is_some() => {
+                // Said again, or whoever appoints would take the epoch for taken, and appoint this node in the next.
+                step.out.extend(following.instead().map(|best| Command::AppointInstead { best }));
+                None
+            }
             _ if epoch <= promised.epoch => {
                 // An epoch that this node has begun once is not begun again: it would make other entries of the same names.
                 step.out.push(Command::EpochTaken { promised });
@@ -359,7 +364,7 @@ fn after(takeover: Takeover, step: &mut Step<'_>) -> Option<Role> {
     match takeover {
         Takeover::GoesOn => None,
         Takeover::Leads => Some(Role::Owner(Box::new(Owner::begin(step)))),
-        Takeover::Fails => Some(Role::Following(Following::default())),
+        Takeover::Fails(instead) => Some(Role::Following(Following::failed(instead))),
     }
 }
 

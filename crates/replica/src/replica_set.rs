@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use millrace_base::limits::REPLICAS;
+use millrace_base::limits::{CLUSTER_NODES, REPLICAS};
 use millrace_format::DecodeError;
 
 use crate::ids::NodeId;
@@ -44,6 +44,12 @@ impl ReplicaSet {
         Self { voters: voters.into_iter().collect(), learners: BTreeSet::new() }
     }
 
+    /// A set in which nobody counts, so that it decides nothing: what a node knows that has never heard of the log.
+    #[must_use]
+    pub fn of_learners(learners: impl IntoIterator<Item = NodeId>) -> Self {
+        Self { voters: BTreeSet::new(), learners: learners.into_iter().collect() }
+    }
+
     /// Those whose acknowledgements, promises and leases count.
     pub fn voters(&self) -> impl Iterator<Item = NodeId> {
         self.voters.iter().copied()
@@ -64,6 +70,21 @@ impl ReplicaSet {
     #[must_use]
     pub fn is_learner(&self, node: NodeId) -> bool {
         self.learners.contains(&node)
+    }
+
+    /// The next step to a set of these voters without learners, at their owner `me`. First, learners go that are not wanted.
+    /// Then others come, one after the other. At last those go that are too many. The owner itself stays: another one has
+    /// to own the shard before.
+    #[must_use]
+    pub fn step_to(&self, wanted: &BTreeSet<NodeId>, me: NodeId) -> Option<Change> {
+        if let Some(idle) = self.learners.difference(wanted).next() {
+            return Some(Change::Remove(*idle));
+        }
+        if let Some(coming) = wanted.difference(&self.voters).next() {
+            let is_learner = self.learners.contains(coming);
+            return Some(if is_learner { Change::Promote(*coming) } else { Change::AddLearner(*coming) });
+        }
+        self.voters.difference(wanted).find(|node| **node != me).map(|going| Change::Remove(*going))
     }
 
     /// How many voters are more than half of them. One of nobody, so that nobody is never a majority.
@@ -94,7 +115,7 @@ impl ReplicaSet {
             Change::Promote(node) => next.learners.remove(&node) && next.voters.insert(node),
             Change::Remove(node) => next.learners.remove(&node) || next.voters.remove(&node),
         };
-        let is_bounded = next.voters.len() <= REPLICAS && next.learners.len() <= REPLICAS;
+        let is_bounded = next.voters.len() <= REPLICAS && next.learners.len() <= CLUSTER_NODES;
         (is_changed && is_bounded && !next.voters.is_empty()).then_some(next)
     }
 
@@ -107,7 +128,8 @@ impl ReplicaSet {
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        let count = |nodes: &BTreeSet<NodeId>| u8::try_from(nodes.len()).expect("a set holds no more than REPLICAS");
+        let count =
+            |nodes: &BTreeSet<NodeId>| u8::try_from(nodes.len()).expect("a set holds no more than there are nodes");
         out.extend_from_slice(&[VERSION, count(&self.voters), count(&self.learners)]);
         for node in self.members() {
             out.extend_from_slice(&node.0.to_le_bytes());
@@ -132,6 +154,9 @@ impl ReplicaSet {
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
+        if usize::from(voters) > REPLICAS || usize::from(learners) > CLUSTER_NODES {
+            return Err(DecodeError::Length);
+        }
         let (voters, rest) = take_nodes(usize::from(voters), rest)?;
         let (learners, rest) = take_nodes(usize::from(learners), rest)?;
         if !voters.is_disjoint(&learners) {
@@ -145,7 +170,7 @@ impl ReplicaSet {
 fn take_nodes(count: usize, bytes: &[u8]) -> Result<(BTreeSet<NodeId>, &[u8]), DecodeError> {
     let (taken, rest) = bytes.split_at_checked(2 * count).ok_or(DecodeError::Length)?;
     let nodes: Vec<NodeId> = taken.as_chunks::<2>().0.iter().map(|pair| NodeId(u16::from_le_bytes(*pair))).collect();
-    if count > REPLICAS || !nodes.is_sorted_by(|a, b| a < b) {
+    if !nodes.is_sorted_by(|a, b| a < b) {
         return Err(DecodeError::Length);
     }
     Ok((nodes.into_iter().collect(), rest))
@@ -170,6 +195,26 @@ mod tests {
                 assert!(set.majority() + other.majority() > union, "{set:?} {other:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_set_gets_to_another_one_step_by_step_and_never_loses_its_owner() {
+        let nodes = |numbers: &[u16]| numbers.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
+        let walk = |mut set: ReplicaSet, wanted: &[u16], me: u16| {
+            let mut steps = 0;
+            while let Some(change) = set.step_to(&nodes(wanted), NodeId(me)) {
+                set = set.after(change).expect("a step that changes something");
+                assert!(set.is_voter(NodeId(me)) && set.voters().count() >= 3, "{set:?}");
+                steps += 1;
+                assert!(steps < 20);
+            }
+            set
+        };
+        assert_eq!(walk(set(&[1, 2, 3]), &[1, 2, 3], 1), set(&[1, 2, 3]));
+        assert_eq!(walk(set(&[1, 2, 3]), &[1, 4, 5], 1), set(&[1, 4, 5]));
+        assert_eq!(walk(set(&[1, 2, 3]), &[4, 5, 6], 1), set(&[1, 4, 5, 6]), "the owner goes last, and not by itself");
+        let idle = set(&[1, 2, 3]).after(Change::AddLearner(NodeId(9))).expect("a learner");
+        assert_eq!(idle.step_to(&nodes(&[1, 2, 4]), NodeId(1)), Some(Change::Remove(NodeId(9))));
     }
 
     #[test]

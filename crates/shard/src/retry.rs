@@ -49,6 +49,15 @@ pub(crate) fn retry_wait_ms(attempts: u32) -> u64 {
     RetryPolicy::default().pause_ms(attempts)
 }
 
+/// The longest pause of what no worker is there for: to ask again costs no request, and it is to go on when one is back.
+const LONGEST_AWAY_MS: u64 = 2_000;
+
+/// The pause after the `attempts`-th time in a row that something could not be done now.
+pub(crate) fn passing_wait_ms(code: ErrorCode, attempts: u32) -> u64 {
+    let pause_ms = retry_wait_ms(attempts);
+    if code == ErrorCode::WorkerUnavailable { pause_ms.min(LONGEST_AWAY_MS) } else { pause_ms }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +76,14 @@ mod tests {
         }
 
         assert_eq!(fate_of_code(WorkerFailed), Fate::Passing);
+    }
+
+    #[test]
+    fn a_worker_that_is_back_is_found_within_two_seconds() {
+        for attempts in [1, 2, 5, 20, 1_000] {
+            assert!(passing_wait_ms(ErrorCode::WorkerUnavailable, attempts) <= 2_000);
+            assert_eq!(passing_wait_ms(ErrorCode::Overloaded, attempts), retry_wait_ms(attempts));
+        }
+        assert!(retry_wait_ms(20) > 2_000);
     }
 }

@@ -13,8 +13,8 @@ pub(crate) struct Deployment {
     pub name: DeploymentName,
 }
 
-/// The app, and the document that says what it is.
-pub(crate) type DeploymentName = (String, Vec<u8>);
+/// The app, and the version of its workers.
+pub(crate) type DeploymentName = (String, u64);
 
 /// A worker's URL, without a slash at its end.
 #[derive(Clone, Debug)]
@@ -48,6 +48,6 @@ impl Deployment {
             WorkerAddress::Url(url) => WorkerUrl::parse(url).ok(),
             WorkerAddress::DialIn => None,
         };
-        Self { url, secret: document.secret.clone(), name: (app.to_owned(), document.to_json()) }
+        Self { url, secret: document.secret.clone(), name: (app.to_owned(), document.version()) }
     }
 }

@@ -135,9 +135,6 @@ impl Line {
     }
 
     /// Whether attempts may begin here.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.lock().is_closed
-    }
 
     /// Attempts under way.
     pub(crate) fn load(&self) -> usize {
@@ -299,6 +296,10 @@ impl WorkerDoor for Line {
                 Poll::Pending
             }
         }
+    }
+
+    fn is_open(&self) -> bool {
+        !self.lock().is_closed
     }
 
     fn ready(&self, deployment: &str) {

@@ -248,8 +248,12 @@ impl Workers for HttpWorkers {
         let doors = self.shared.doors.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |line: &Arc<Line>| std::ptr::addr_eq(Arc::as_ptr(line), Arc::as_ptr(door));
         if let Some(line) = doors.iter().filter_map(Weak::upgrade).find(is_it) {
-            self.shared.lines().entry((app.to_owned(), document.to_json())).or_default().add(line);
+            self.shared.lines().entry((app.to_owned(), document.version())).or_default().add(line);
         }
+    }
+
+    fn has_dialled(&self, app: &str, version: u64) -> bool {
+        self.shared.lines().get(&(app.to_owned(), version)).is_some_and(|lines| lines.open() > 0)
     }
 
     fn discover(&self, address: &WorkerAddress, secret: Option<&str>) -> Exchanging {

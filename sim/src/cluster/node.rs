@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{ShardId, UnixMillis};
+use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::{
     Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, first_nonce,
 };
@@ -41,13 +41,25 @@ const HOLD_MS: u64 = 300;
 pub struct Shared {
     pub now: Now,
     pub links: Links,
-    pub set: ReplicaSet,
+    /// Who holds each shard at first.
+    pub sets: Vec<ReplicaSet>,
     pub shard_count: u16,
     pub bug: Option<ClusterBug>,
 }
 
-/// Shards with the epochs in which they were opened, and with what was promised instead.
-type RoleNews = (Vec<(ShardId, u64)>, Vec<(ShardId, millrace_replica::Promised)>);
+/// Who owns a shard, in which epoch, and who is to hold its log.
+pub type News = (ShardId, NodeId, Epoch, Vec<NodeId>);
+
+/// What replicas have said of their roles.
+#[derive(Default)]
+pub struct RoleNews {
+    /// Shards with the epochs in which they were opened.
+    pub opened: Vec<(ShardId, u64)>,
+    /// Shards with what was promised instead of an appointment.
+    pub taken: Vec<(ShardId, millrace_replica::Promised)>,
+    /// Shards with who should have been appointed.
+    pub instead: Vec<(ShardId, NodeId)>,
+}
 
 /// One core, and who waits for it.
 pub struct Driven {
@@ -80,7 +92,7 @@ pub struct Node {
     pub slowness: u64,
     pub next_tick_ns: u64,
     /// What guidance has decided and this node has not heard.
-    pub news: VecDeque<(ShardId, NodeId, Epoch)>,
+    pub news: VecDeque<News>,
     pub replies: Vec<(Token, Result<Reply, millrace_base::Error>)>,
     pub lost_records: u64,
 }
@@ -119,14 +131,14 @@ impl Node {
         let core_count = 1 + rng.index(2);
         let placement = Arc::new(Placement::in_turn(shared.shard_count, core_count));
         let net = SimNet::new(core_count);
+        let mut hosted: Vec<Hosted> = placement.shards().map(|shard| self.recover(shard, shared, rng)).collect();
         let image = Rc::new(RefCell::new(self.disks.clone()));
         let mut cores = Vec::new();
         for index in 0..core_count {
             let platform = self.platform(shared, &net, &image);
             let mut driven = self.core(index, &placement, platform);
-            for shard in placement.shards_of(index) {
-                driven.core.host(self.recover(shard, shared, rng));
-            }
+            let own = hosted.extract_if(.., |hosted| placement.core_of(hosted.shard) == index);
+            own.for_each(|hosted| driven.core.host(hosted));
             cores.push(driven);
         }
         self.process = Some(Process { cores, net, placement });
@@ -150,6 +162,7 @@ impl Node {
             wanted: VecDeque::new(),
             opened: Vec::new(),
             taken: Vec::new(),
+            instead: Vec::new(),
         }
     }
 
@@ -180,12 +193,21 @@ impl Node {
         Driven { core, engine, has_more: true, waiting: Vec::new() }
     }
 
-    fn recover(&self, shard: ShardId, shared: &Shared, rng: &mut Rng) -> Hosted {
-        let disk = self.disks.get(&shard).cloned().unwrap_or_default();
+    fn recover(&mut self, shard: ShardId, shared: &Shared, rng: &mut Rng) -> Hosted {
+        let set = &shared.sets[usize::from(shard.0)];
+        let mut disk = self.disks.get(&shard).cloned().unwrap_or_default();
         let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
-        let store = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
-        let recovered = disk.recover(&shared.set, store.lsn());
+        let is_resetting = checkpoint.import_state(shard).expect("memory does not fail").is_resetting;
+        let store = if is_resetting {
+            disk.forget(disk.newest_set(set));
+            millrace_shard::empty_store(&checkpoint, shard, 1)
+        } else {
+            millrace_shard::open_store(shard, checkpoint, 1)
+        };
+        let store = store.expect("memory does not fail");
+        let recovered = disk.recover(set, store.lsn());
         let tail = disk.after(store.lsn(), usize::MAX);
+        self.disks.insert(shard, disk);
         let now_ns = u64::try_from(u128::from(shared.now.get()) * u128::from(self.rate) / 1_000).expect("a short run");
         let planted = shared.bug.and_then(ClusterBug::of_replica);
         let settings = Settings { planted, ..Settings::default() };
@@ -306,10 +328,11 @@ impl Node {
     }
 
     /// Hears the next of what guidance has decided.
-    pub fn hear_news(&mut self, replicas: &[NodeId]) {
-        let (Some(process), Some((shard, owner, epoch))) = (&mut self.process, self.news.pop_front()) else { return };
+    pub fn hear_news(&mut self) {
+        let (Some(process), Some(news)) = (&mut self.process, self.news.pop_front()) else { return };
+        let (shard, owner, epoch, holders) = news;
         for driven in &mut process.cores {
-            driven.core.guided(shard, owner, epoch, replicas);
+            driven.core.guided(shard, owner, epoch, &holders);
         }
         self.collect();
     }
@@ -400,8 +423,41 @@ impl Node {
                 }
                 core.reopened(shard, store);
             }
+            Some(Wanted::Forget(shard)) => {
+                let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
+                let store = millrace_shard::empty_store(&checkpoint, shard, 1).expect("memory does not fail");
+                let nonce = self.starts << 32 | core.platform.now.get();
+                core.install_failed(shard, store, nonce);
+            }
+            Some(Wanted::Whole(shard)) => {
+                millrace_store::Import::end_empty(&*self.checkpoint, shard).expect("memory does not fail");
+                if let Some(disk) = core.platform.image.borrow_mut().get_mut(&shard) {
+                    disk.is_partial = false;
+                }
+                if let Some(disk) = self.disks.get_mut(&shard) {
+                    disk.is_partial = false;
+                }
+            }
             None => {}
         }
+    }
+
+    /// Since the entry `agreed` of its log the node holds a shard no more. Says whether it had something to forget.
+    pub fn forget(&mut self, shard: ShardId, agreed: Lsn) -> bool {
+        let Some(core) = self.core_of(shard) else { return false };
+        let has_begun = core.begin_forget(shard, agreed);
+        if has_begun {
+            core.platform.chunks.retain(|(flushed, _)| *flushed != shard);
+            core.platform.wanted.push_back(Wanted::Forget(shard));
+        }
+        has_begun
+    }
+
+    /// Who holds the log of a shard that is open here in that epoch, and where in the log that was agreed on.
+    pub fn held(&mut self, shard: ShardId, epoch: u64) -> Option<(Lsn, ReplicaSet)> {
+        let core = self.core_of(shard)?;
+        core.serving(shard).filter(|serving| serving.0 == epoch)?;
+        core.replica(shard).map(|replica| replica.log().committed_set().clone())
     }
 
     fn write_chunk(&mut self, index: usize) {
@@ -427,12 +483,13 @@ impl Node {
 
     /// Shards that were opened here since the last look, and appointments that could not be followed.
     pub fn take_role_news(&mut self) -> RoleNews {
-        let (mut opened, mut taken) = (Vec::new(), Vec::new());
+        let mut news = RoleNews::default();
         for driven in self.process.iter_mut().flat_map(|process| &mut process.cores) {
-            opened.append(&mut driven.core.platform.opened);
-            taken.append(&mut driven.core.platform.taken);
+            news.opened.append(&mut driven.core.platform.opened);
+            news.taken.append(&mut driven.core.platform.taken);
+            news.instead.append(&mut driven.core.platform.instead);
         }
-        (opened, taken)
+        news
     }
 
     /// The log of a shard as the node reads it.

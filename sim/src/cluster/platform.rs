@@ -31,6 +31,10 @@ pub struct ShardDisk {
     pub promised: Promised,
     pub entries: Vec<LogEntry>,
     pub committed: Lsn,
+    /// The replica set before the first entry, if it is not the one that the shard began with.
+    pub set: Option<ReplicaSet>,
+    /// It may lack what was acknowledged.
+    pub is_partial: bool,
 }
 
 impl ShardDisk {
@@ -49,8 +53,30 @@ impl ShardDisk {
             }
             Write::Promise(promised) => self.promised = *promised,
             Write::CommitNote(lsn) => self.committed = *lsn,
-            Write::Reset { .. } => panic!("nothing is trimmed, so nobody needs a snapshot"),
+            Write::Reset { at, set, .. } => {
+                assert_eq!(at.lsn, Lsn::ZERO, "nothing is trimmed, so nobody needs a snapshot");
+                self.forget(set.clone());
+            }
         }
+    }
+
+    /// Nothing of it counts any more but its promise.
+    pub fn forget(&mut self, set: ReplicaSet) {
+        self.entries.clear();
+        self.committed = Lsn::ZERO;
+        self.set = Some(set);
+        self.is_partial = true;
+    }
+
+    /// The replica set of the last entry that changes it.
+    ///
+    /// # Panics
+    /// When its bytes are none.
+    #[must_use]
+    pub fn newest_set(&self, first: &ReplicaSet) -> ReplicaSet {
+        let changes = self.entries.iter().rev().find(|entry| entry.kind == EntryKind::ReplicaSet);
+        let of_entry = changes.map(|entry| ReplicaSet::decode(&entry.bytes).expect("a set"));
+        of_entry.or_else(|| self.set.clone()).unwrap_or_else(|| first.clone())
     }
 
     /// What a start finds, if the checkpoint reflects everything up to `checkpointed`.
@@ -59,13 +85,15 @@ impl ShardDisk {
     /// When the entries do not follow each other.
     #[must_use]
     pub fn recover(&self, set: &ReplicaSet, checkpointed: Lsn) -> Recovered {
+        let set = self.set.as_ref().unwrap_or(set);
         let mut log = LogView::new(EntryId::ZERO, Lsn::ZERO, set.clone());
         for entry in &self.entries {
-            assert_ne!(entry.kind, EntryKind::ReplicaSet, "nobody changes the set");
-            assert!(log.recover(entry.id, None), "the disk holds a log");
+            let is_change = entry.kind == EntryKind::ReplicaSet;
+            let change = is_change.then(|| ReplicaSet::decode(&entry.bytes).expect("a set"));
+            assert!(log.recover(entry.id, change), "the disk holds a log");
         }
         log.recover_committed(self.committed.max(checkpointed));
-        Recovered { promised: self.promised, log, is_whole: true }
+        Recovered { promised: self.promised, log, is_whole: !self.is_partial }
     }
 
     #[must_use]
@@ -88,6 +116,8 @@ pub type Disks = BTreeMap<ShardId, ShardDisk>;
 pub enum Wanted {
     ReadLog(ShardId, NodeId, EntryId, usize),
     Reopen(ShardId, Lsn),
+    Forget(ShardId),
+    Whole(ShardId),
 }
 
 /// See the module's documentation.
@@ -113,6 +143,8 @@ pub struct ClusterPlatform {
     /// Shards that were opened here, and how often each epoch was taken.
     pub opened: Vec<(ShardId, u64)>,
     pub taken: Vec<(ShardId, Promised)>,
+    /// Who should have been appointed.
+    pub instead: Vec<(ShardId, NodeId)>,
 }
 
 impl Net<CoreMessage> for ClusterPlatform {
@@ -214,6 +246,10 @@ impl Platform for ClusterPlatform {
         self.wanted.push_back(Wanted::Reopen(shard, up_to));
     }
 
+    fn whole(&mut self, shard: ShardId) {
+        self.wanted.push_back(Wanted::Whole(shard));
+    }
+
     fn ship_snapshot(&mut self, _shard: ShardId, _to: NodeId, _at_least: Lsn) {
         panic!("nothing is trimmed, so nobody needs a snapshot");
     }
@@ -228,6 +264,10 @@ impl Platform for ClusterPlatform {
 
     fn epoch_taken(&mut self, shard: ShardId, promised: Promised) {
         self.taken.push((shard, promised));
+    }
+
+    fn appoint_instead(&mut self, shard: ShardId, best: NodeId) {
+        self.instead.push((shard, best));
     }
 
     fn has_planted(&self, bug: DriverBug) -> bool {

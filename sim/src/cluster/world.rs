@@ -12,7 +12,7 @@ use millrace_shard::{Invoke, Reply, RequestInfo, Token};
 use millrace_store::{MemoryCheckpoint, Store};
 
 use super::links::{Links, Weather};
-use super::node::{Node, Nodes, Shared};
+use super::node::{Node, Nodes, RoleNews, Shared};
 use super::oracle::Oracle;
 use super::{ClusterBug, Counts};
 use crate::judge::{AtRest, judge};
@@ -70,6 +70,7 @@ struct Faults {
     cut: u64,
     pause: u64,
     appoint: u64,
+    move_log: u64,
 }
 
 /// See the module's documentation.
@@ -110,23 +111,30 @@ pub fn apply(store: &mut Store, entry: &LogEntry) {
 impl World {
     fn new(plan: Plan) -> Self {
         let mut rng = Rng::new(plan.seed ^ 0xC1_05_7E_12);
-        let count = if rng.chance(1, 4) { 5 } else { 3 };
+        // Where there are as many replicas as nodes, nothing moves.
+        let (count, replicas) = [(4, 3), (5, 3), (3, 3), (3, 3), (5, 5)][rng.index(5)];
         let ids: Vec<NodeId> = (1..=count).map(NodeId).collect();
         let links = Links::new(&ids, rng.fork());
         let shard_count = 2 + u16::try_from(rng.below(3)).expect("small");
+        let first = |shard: u16| (0..replicas).map(move |step| NodeId((shard + step) % count + 1));
         let shared = Shared {
             now: Rc::new(Cell::new(1_000 * MS)),
             links,
-            set: ReplicaSet::of(ids.iter().copied()),
+            sets: (0..shard_count).map(|shard| ReplicaSet::of(first(shard))).collect(),
             shard_count,
             bug: plan.bug,
         };
         let nodes = ids.iter().map(|id| (*id, Node::new(*id, 990 + rng.below(21)))).collect();
         let mut sometimes = |times: u64| if rng.chance(3, 4) { times } else { 0 };
-        let faults =
-            Faults { crash: sometimes(250), cut: sometimes(200), pause: sometimes(350), appoint: sometimes(250) };
+        let faults = Faults {
+            crash: sometimes(250),
+            cut: sometimes(200),
+            pause: sometimes(350),
+            appoint: sometimes(250),
+            move_log: sometimes(120),
+        };
         Self {
-            oracle: Oracle::new(shard_count, &ids),
+            oracle: Oracle::new(&shared.sets),
             plan,
             rng,
             shared,
@@ -322,7 +330,11 @@ impl World {
     fn guide(&mut self) {
         let now_ns = self.now_ns();
         for id in self.ids.clone() {
-            let (opened, taken) = self.nodes.get_mut(&id).map(Node::take_role_news).unwrap_or_default();
+            let RoleNews { opened, taken, instead } =
+                self.nodes.get_mut(&id).map(Node::take_role_news).unwrap_or_default();
+            for (shard, best) in instead {
+                self.oracle.instead(shard, (id, best), now_ns, &mut self.nodes);
+            }
             for (shard, epoch) in opened {
                 self.counts.note("shard opened", 1);
                 self.opened_ns = now_ns;
@@ -336,9 +348,15 @@ impl World {
         }
         if self.once_in(self.faults.appoint) {
             let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.shared.shard_count))).expect("small"));
-            let owner = self.any_node();
+            let holders = self.oracle.holders(shard);
+            let owner = holders[self.rng.index(holders.len())];
             self.oracle.appoint(shard, owner, now_ns, &mut self.nodes);
             self.counts.note("owner replaced without need", 1);
+        }
+        if self.once_in(self.faults.move_log) {
+            let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.shared.shard_count))).expect("small"));
+            let moves = self.oracle.move_log(shard, &mut self.rng, &mut self.nodes);
+            self.counts.note("log to be moved", u64::from(moves));
         }
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + 100 * MS;
@@ -349,6 +367,9 @@ impl World {
             let is_dead: BTreeMap<NodeId, bool> = self.nodes.values().map(|node| (node.id, is_gone(node))).collect();
             let replaced = self.oracle.look(now_ns, &is_dead, &mut self.rng, &mut self.nodes);
             self.counts.note("owner replaced", replaced);
+            let (moved, forgotten) = self.oracle.look_at_holders(now_ns, &mut self.rng, &mut self.nodes);
+            self.counts.note("replica set changed", moved);
+            self.counts.note("log forgotten", forgotten);
             // Guidance may be wrong about that.
             let dead: Vec<NodeId> = is_dead.iter().filter(|(_, is_dead)| **is_dead).map(|(id, _)| *id).collect();
             for id in dead {
@@ -410,7 +431,7 @@ impl World {
             }
             // Guidance is on the side of the majority.
             if !is_random || (self.rng.chance(1, 10) && self.shared.links.hears_most(id, &self.ids)) {
-                node.hear_news(&self.ids);
+                node.hear_news();
             }
             if now_ns >= node.next_tick_ns {
                 node.next_tick_ns = now_ns + 25 * MS + self.rng.below(25 * MS);
@@ -456,7 +477,7 @@ impl World {
         self.note(|| "the faults are over".to_owned());
         self.shared.links.heal();
         self.shared.links.set_weather(Weather { lost: 0, doubled: 0, late_ns: MS });
-        self.faults = Faults { crash: 0, cut: 0, pause: 0, appoint: 0 };
+        self.faults = Faults { crash: 0, cut: 0, pause: 0, appoint: 0, move_log: 0 };
         for id in self.ids.clone() {
             if let Some(node) = self.nodes.get_mut(&id) {
                 node.paused_until_ns = 0;
@@ -509,6 +530,7 @@ impl World {
             let is_busy = !unsettled.is_empty() || self.ledger.operations.iter().any(is_open);
             let is_rest = !is_busy
                 && self.is_served()
+                && self.oracle.has_moved_all()
                 && self.nodes.values().all(Node::is_idle)
                 && self.shared.links.is_empty()
                 && self.nodes.values().all(|node| node.left_at_rest().iter().all(|(_, count)| *count == 0))
@@ -519,8 +541,10 @@ impl World {
                 let served = self.is_served();
                 let open: Vec<&Operation> = self.ledger.operations.iter().filter(|one| is_open(one)).collect();
                 let left: Vec<_> = self.nodes.values().map(Node::left_at_rest).collect();
+                let open: Vec<usize> = open.iter().map(|operation| operation.id).collect();
+                let shards = self.oracle.describe(&mut self.nodes);
                 return Err(format!(
-                    "it never comes to rest: served {served}, unsettled {unsettled:?}, {left:?}, open {open:?}"
+                    "it never comes to rest: served {served}, unsettled {unsettled:?}, {left:?}, open {open:?}, {shards}"
                 ));
             }
         }
@@ -536,11 +560,13 @@ impl World {
             let operation = &self.ledger.operations[*id];
             operation.open > 0 && operation.attempts == *attempts
         };
-        let waits: Vec<_> = self.awaited.iter().filter(waits).collect();
+        let waits: Vec<_> = self.awaited.iter().filter(waits).copied().collect();
         if waits.is_empty() {
             return Ok(());
         }
-        Err(format!("operations wait though every shard has been open for long: {waits:?}"))
+        let left: Vec<_> = self.nodes.values().map(Node::left_at_rest).collect();
+        let shards = self.oracle.describe(&mut self.nodes);
+        Err(format!("operations wait though every shard has been open for long: {waits:?}, {left:?}, {shards}"))
     }
 
     fn is_served(&mut self) -> bool {
@@ -553,7 +579,8 @@ impl World {
     /// Whether all states reflect all entries.
     fn is_level(&mut self) -> bool {
         (0..self.shared.shard_count).map(ShardId).all(|shard| {
-            let mut nodes = self.nodes.values_mut();
+            let holders = self.oracle.holders(shard);
+            let mut nodes = self.nodes.values_mut().filter(|node| holders.contains(&node.id));
             let first = nodes.next().map(|node| node.position(shard));
             nodes.all(|node| Some(node.position(shard)) == first)
         })
@@ -594,7 +621,7 @@ impl World {
                     rows.extend(decoded.writes.iter().map(|write| (write.entity.to_vec(), write.field.to_vec())));
                 }
             }
-            for id in self.ids.clone() {
+            for id in self.oracle.holders(shard) {
                 let Some(node) = self.nodes.get_mut(&id) else { continue };
                 if node.entries(shard) != log {
                     return Err(format!("node {id} holds another log of shard {} than its owner {owner}", shard.0));

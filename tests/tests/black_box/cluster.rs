@@ -10,46 +10,57 @@ use millrace_tests::{Connection, Foreground, Reply, assert_problem, binary, repo
 
 const COUNTERS: usize = 6;
 
-/// Three rows of three ports that are free now, others for each caller. They are below those that the system gives to tests
+/// Ports in a row: those of the largest cluster here.
+const ROW: u16 = 6;
+
+/// Three rows of ports that are free now, others for each caller. They are below those that the system gives to tests
 /// beside this one.
 pub(crate) fn bases() -> [u16; 3] {
     static ROWS: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let first = std::process::id() % 1_000 * 12;
-    let rows = std::iter::repeat_with(|| first + ROWS.fetch_add(1, Ordering::Relaxed) * 3);
+    let rows = std::iter::repeat_with(|| first + ROWS.fetch_add(1, Ordering::Relaxed) * u32::from(ROW));
     let mut free = rows
         .map(|row| u16::try_from(20_000 + row % 12_000).expect("a port"))
-        .filter(|base| (*base..base + 3).all(is_free));
+        .filter(|base| (*base..base + ROW).all(is_free));
     [(); 3].map(|()| free.next().expect("some ports are free"))
 }
 
-/// A cluster of three processes, with six shards and the counters.
+/// A cluster of a process for each node.
 pub(crate) struct Demo {
     pub command: Foreground,
     pub http_base: u16,
+    pub peer_base: u16,
     pub s3_base: u16,
-    folder: PathBuf,
+    pub folder: PathBuf,
+    nodes: u16,
 }
 
 impl Demo {
+    /// Three nodes, with six shards and the counters.
     pub fn start(data: &Path) -> Self {
         Self::with_app(data, "examples/counter")
     }
 
     pub fn with_app(data: &Path, app: &str) -> Self {
+        Self::of(data, app, (3, 6))
+    }
+
+    pub fn of(data: &Path, app: &str, size: (u16, u16)) -> Self {
         let app = repository().join(app);
-        Self::with(data, &["--app", app.to_str().expect("text")])
+        Self::with(data, size, &["--app", app.to_str().expect("text")])
     }
 
     /// A cluster that keeps objects.
     pub fn with_s3(data: &Path) -> Self {
-        Self::with(data, &["--s3-base"])
+        Self::with(data, (3, 6), &["--s3-base"])
     }
 
-    fn with(data: &Path, arguments: &[&str]) -> Self {
+    fn with(data: &Path, (nodes, shards): (u16, u16), arguments: &[&str]) -> Self {
         let [http_base, peer_base, s3_base] = bases();
         let mut command = Command::new(binary());
-        command.args(["cluster", "demo", "--shards", "6", "--data"]).arg(data);
+        command.args(["cluster", "demo", "--shards", &shards.to_string(), "--nodes", &nodes.to_string(), "--data"]);
+        command.arg(data);
         command.args(["--http-base", &http_base.to_string(), "--peer-base", &peer_base.to_string()]);
         command.args(arguments);
         if arguments.contains(&"--s3-base") {
@@ -60,7 +71,7 @@ impl Demo {
             assert!(command.is_running(), "{}", command.err());
             command.out().ends_with('\n')
         });
-        Self { command, http_base, s3_base, folder: data.to_owned() }
+        Self { command, http_base, peer_base, s3_base, folder: data.to_owned(), nodes }
     }
 
     /// Kills a node as the system does, at once.
@@ -83,11 +94,11 @@ impl Demo {
     }
 
     /// Counts a counter up, at one node after the other until one has done it.
-    fn add(&self, counter: usize, number: usize) {
+    pub fn add(&self, counter: usize, number: usize) {
         let header = format!("Idempotency-Key: {counter}-{number}");
         let path = format!("/call/counter/{counter}/add");
         let began = Instant::now();
-        for node in [1, 2, 3].into_iter().cycle().skip(counter + number) {
+        for node in (1..=self.nodes).cycle().skip(counter + number) {
             if self.request(node, "POST", &path, &[&header], b"1").is_some_and(|reply| reply.status == 200) {
                 return;
             }
@@ -96,7 +107,7 @@ impl Demo {
         }
     }
 
-    fn values(&self, node: u16) -> Option<Vec<String>> {
+    pub fn values(&self, node: u16) -> Option<Vec<String>> {
         let value = |counter| {
             let reply = self.request(node, "GET", &format!("/state/counter/{counter}"), &[], b"")?;
             (reply.status == 200).then(|| reply.text())
@@ -104,13 +115,33 @@ impl Demo {
         (0..COUNTERS).map(value).collect()
     }
 
+    /// The guidance, as the first node that knows it sees it.
+    pub fn guidance(&self) -> Option<serde_json::Value> {
+        let replies = (1..=self.nodes).filter_map(|asked| self.request(asked, "GET", "/cluster", &[], b""));
+        replies.filter(|reply| reply.status == 200).map(|reply| reply.json()).next()
+    }
+
     /// Whether a node owns shards, as some node sees it.
     pub fn owns(&self, node: u16) -> bool {
-        let replies = (1..=3).filter_map(|asked| self.request(asked, "GET", "/cluster", &[], b""));
-        let Some(guidance) = replies.filter(|reply| reply.status == 200).map(|reply| reply.json()).next() else {
-            return false;
-        };
+        let guidance = self.guidance().unwrap_or_default();
         guidance["shards"].as_array().is_some_and(|shards| shards.iter().any(|place| place["owner"] == node))
+    }
+
+    /// How many shards' logs each node holds, as some node sees it; nothing while any moves.
+    pub fn holds(&self) -> Option<Vec<usize>> {
+        let guidance = self.guidance()?;
+        let shards = guidance["shards"].as_array()?;
+        if shards.iter().any(|place| place["wanted"].is_array()) {
+            return None;
+        }
+        let holds = |node: &u64| {
+            let lists = |place: &&serde_json::Value| {
+                place["replicas"].as_array().is_some_and(|all| all.contains(&(*node).into()))
+            };
+            shards.iter().filter(lists).count()
+        };
+        let nodes: Vec<u64> = guidance["nodes"].as_object()?.keys().filter_map(|node| node.parse().ok()).collect();
+        Some(nodes.iter().map(holds).collect())
     }
 
     pub fn is_alive(&self, node: u16) -> bool {
@@ -152,6 +183,31 @@ fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
 }
 
 #[test]
+fn each_shard_is_on_three_of_five_nodes_and_any_node_answers_for_all() {
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::of(&data.path().join("demo"), "examples/counter", (5, 20));
+    wait_until("all is placed", || demo.holds() == Some(vec![12; 5]));
+    let add_all = |number| (0..COUNTERS).for_each(|counter| demo.add(counter, number));
+    // Each number begins at another node.
+    (0..5).for_each(add_all);
+    let expected = demo.values(1).expect("they are read");
+    assert!(expected.iter().all(|value| value.contains('5')), "{expected:?}");
+    for node in 2..=5 {
+        wait_until("the node answers the same", || demo.values(node).as_ref() == Some(&expected));
+    }
+    demo.kill(4);
+    (5..10).for_each(add_all);
+    assert_eq!(demo.holds(), Some(vec![12; 5]), "it may come back");
+    let _again = demo.revive(4);
+    wait_until("it owns shards again", || demo.owns(4));
+    let expected = demo.values(1).expect("they are read");
+    assert!(expected.iter().all(|value| value.contains("10")), "{expected:?}");
+    for node in 2..=5 {
+        wait_until("the node answers the same", || demo.values(node).as_ref() == Some(&expected));
+    }
+}
+
+#[test]
 fn what_a_cluster_cannot_do_is_refused_with_a_sentence() {
     let data = tempfile::tempdir().expect("a folder");
     let refused = |arguments: &[&str]| {
@@ -164,6 +220,11 @@ fn what_a_cluster_cannot_do_is_refused_with_a_sentence() {
     let two =
         ["cluster", "init", "--data", folder, "--http", "127.0.0.1:1,127.0.0.1:2", "--peer", "127.0.0.1:3,127.0.0.1:4"];
     assert!(refused(&two).contains("3 to"), "two nodes have no majority when one is lost");
+    let addresses = ["--http", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--peer", "127.0.0.1:4,127.0.0.1:5,127.0.0.1:6"];
+    let init_with =
+        |replicas| [&["cluster", "init", "--data", folder, "--replicas", replicas][..], &addresses].concat();
+    assert!(refused(&init_with("4")).contains("3 or 5"));
+    assert!(refused(&init_with("5")).contains("3 nodes cannot hold"));
     assert!(refused(&["serve", "--cluster-data", folder]).contains("cluster.json"));
     let three = ["127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "127.0.0.1:4,127.0.0.1:5,127.0.0.1:6"];
     let init = ["cluster", "init", "--data", folder, "--http", three[0], "--peer", three[1]];

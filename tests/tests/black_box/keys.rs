@@ -98,7 +98,7 @@ fn each_role_allows_what_it_says_and_nothing_else() {
     let invocation = format!("/invocations/{id}");
     // Method, path, body, and the statuses for the keys admin, deploy, one service, one app, all apps.
     type Row<'a> = (&'a str, &'a str, &'a [u8], [u16; 5]);
-    let rows: [Row<'_>; 13] = [
+    let rows: [Row<'_>; 15] = [
         ("POST", "/call/counter/k/add", b"1", [200, 403, 200, 403, 200]),
         ("POST", "/send/counter/k/add", b"1", [202, 403, 202, 403, 202]),
         ("GET", "/state/counter/k", b"", [200, 403, 200, 403, 200]),
@@ -113,6 +113,8 @@ fn each_role_allows_what_it_says_and_nothing_else() {
         ("GET", "/apps", b"", [200, 200, 403, 403, 403]),
         ("PUT", "/apps/x", &app, [201, 200, 403, 403, 403]),
         ("DELETE", "/apps/nothing", b"", [404, 404, 403, 403, 403]),
+        ("POST", "/cluster/nodes", br#"{"http":"127.0.0.1:1","peer":"127.0.0.1:2"}"#, [404, 403, 403, 403, 403]),
+        ("DELETE", "/cluster/nodes/2", b"", [404, 403, 403, 403, 403]),
         ("GET", "/dead-letters", b"", [200; 5]),
         ("GET", "/invocations", b"", [200; 5]),
         ("GET", "/schedules", b"", [200; 5]),
@@ -277,4 +279,12 @@ fn a_key_of_a_worker_takes_no_app_away() {
             });
         assert!(ready.is_ok(), "{ready:?}");
     }
+    // A key that is removed ends the connection that it has opened.
+    let (_worker, ready) =
+        DialledWorker::connect_as(guarded.server.address(), ("bank", Some(bank)), services, |_| Ok(json!(1)));
+    assert!(ready.is_ok(), "{ready:?}");
+    let get = || guarded.request("POST", "/call/account/a/get", root, b"null");
+    wait_until("it serves", || get().status == 200);
+    change(&guarded.keys(), &["remove", "bank"]);
+    wait_until("its worker is gone", || get().code() == "worker-unavailable");
 }

@@ -58,6 +58,7 @@ mod tls;
 mod transactions;
 mod versions;
 mod worker_slots;
+mod worker_versions;
 mod workers;
 mod workflow_errors;
 mod workflows;

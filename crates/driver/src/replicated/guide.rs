@@ -9,7 +9,8 @@ use millrace_replica::{Epoch, NodeId};
 struct Guided {
     epoch: Epoch,
     owner: NodeId,
-    replicas: Vec<NodeId>,
+    /// The nodes that are to hold its log.
+    replicas: BTreeSet<NodeId>,
 }
 
 /// Where a shard is.
@@ -29,11 +30,13 @@ pub(crate) struct Guide {
     guided: BTreeMap<ShardId, Guided>,
     /// The last opening of each shard that was heard of.
     opened: BTreeMap<ShardId, Epoch>,
+    /// Nodes that there is a link to, or was.
+    known: BTreeSet<NodeId>,
 }
 
 impl Guide {
     pub(crate) fn new(me: NodeId) -> Self {
-        Self { me, guided: BTreeMap::new(), opened: BTreeMap::new() }
+        Self { me, guided: BTreeMap::new(), opened: BTreeMap::new(), known: BTreeSet::new() }
     }
 
     /// This node.
@@ -57,7 +60,7 @@ impl Guide {
             return false;
         }
         let replicas = match replicas {
-            Some(replicas) => replicas.to_vec(),
+            Some(replicas) => replicas.iter().copied().collect(),
             None => self.guided.remove(&shard).map(|known| known.replicas).unwrap_or_default(),
         };
         self.guided.insert(shard, Guided { epoch, owner, replicas });
@@ -78,10 +81,21 @@ impl Guide {
         own.map(|(shard, guided)| (*shard, guided.epoch)).collect()
     }
 
-    /// All nodes that own shards or hold their logs, but for this one.
+    /// The shards that this node owns, and the nodes that are to hold their logs. None are known before guidance says so.
+    pub(crate) fn held_by(&self) -> Vec<(ShardId, BTreeSet<NodeId>)> {
+        let own = self.guided.iter().filter(|(_, guided)| guided.owner == self.me && !guided.replicas.is_empty());
+        own.map(|(shard, guided)| (*shard, guided.replicas.clone())).collect()
+    }
+
+    /// There is another node.
+    pub(crate) fn meet(&mut self, node: NodeId) {
+        self.known.insert(node);
+    }
+
+    /// All nodes that there are, but for this one.
     pub(crate) fn others(&self) -> BTreeSet<NodeId> {
         let all = self.guided.values().flat_map(|guided| guided.replicas.iter().chain([&guided.owner]));
-        all.copied().filter(|node| *node != self.me).collect()
+        all.chain(&self.known).copied().filter(|node| *node != self.me).collect()
     }
 }
 
@@ -100,6 +114,8 @@ mod tests {
         assert!(guide.hear(ShardId(0), me, Epoch(4), None), "an opening says who the owner is, too");
         assert_eq!(guide.own(), [(ShardId(0), Epoch(4))]);
         assert_eq!(guide.others(), BTreeSet::from([other, NodeId(3)]));
+        guide.meet(NodeId(4));
+        assert!(guide.others().contains(&NodeId(4)), "it owns nothing, and may have asked something");
         assert!(guide.hear_opened(ShardId(0), Epoch(4)));
         assert!(!guide.hear_opened(ShardId(0), Epoch(4)) && !guide.hear_opened(ShardId(0), Epoch(3)));
     }

@@ -8,6 +8,7 @@
 mod arrivals;
 mod gate;
 mod guide;
+mod holders;
 mod reach;
 mod routing;
 mod seat;
@@ -495,6 +496,7 @@ impl<P: Platform> Core<P> {
         }
         self.look_who_is_silent();
         self.appoint();
+        self.change_holders();
         self.arrivals_again(None);
     }
 

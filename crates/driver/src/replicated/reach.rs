@@ -58,6 +58,7 @@ impl<P: Platform> Core<P> {
     /// The link to another node is up: what waited for it goes on.
     pub fn peer_linked(&mut self, node: NodeId) {
         let Some(replicated) = &mut self.replicated else { return };
+        replicated.guide.meet(node);
         if replicated.reach.unlinked.remove(&node).is_some() {
             self.arrivals_again(None);
         }
@@ -66,6 +67,7 @@ impl<P: Platform> Core<P> {
     /// The link to another node is down. What comes for its shards waits a while; what it has in hand is awaited a while.
     pub fn peer_unlinked(&mut self, node: NodeId) {
         if let Some(replicated) = &mut self.replicated {
+            replicated.guide.meet(node);
             replicated.reach.unlinked.entry(node).or_insert(0);
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use millrace_api::{Error, ErrorCode};
+use millrace_base::fingerprint;
 use serde::{Deserialize, Serialize};
 
 use super::Discovery;
@@ -74,15 +75,31 @@ pub struct WorkerDocument {
     pub secret: Option<String>,
     /// What they serve.
     pub discovery: Discovery,
+    /// Versions of workers that dial in which this one has replaced, by their [`WorkerDocument::version`], the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<u64>,
 }
+
+/// Which workers that dial in serve an app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DialledVersion {
+    /// As [`WorkerDocument::version`].
+    pub version: u64,
+    /// As [`WorkerDocument::replaces`].
+    pub replaces: Vec<u64>,
+}
+
+/// How many replaced versions are remembered. A worker of an older one counts as new.
+const REPLACED_VERSIONS: usize = 64;
 
 /// The secret does not get into logs.
 impl fmt::Debug for WorkerDocument {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, secret, discovery } = self;
+        let Self { address, secret, discovery, replaces } = self;
         let secret = secret.as_ref().map(|_| "…");
         let mut shown = formatter.debug_struct("WorkerDocument");
-        shown.field("address", address).field("secret", &secret).field("discovery", discovery).finish()
+        shown.field("address", address).field("secret", &secret).field("discovery", discovery);
+        shown.field("replaces", replaces).finish()
     }
 }
 
@@ -99,6 +116,31 @@ impl WorkerDocument {
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// What tells its workers from others of the app: made of the file's content without what it has replaced.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        fingerprint(&[&Self { replaces: Vec::new(), ..self.clone() }.to_json()])
+    }
+
+    /// Which version this is, if its workers dial in.
+    #[must_use]
+    pub fn dialled(&self) -> Option<DialledVersion> {
+        let dials_in = self.address == WorkerAddress::DialIn;
+        dials_in.then(|| DialledVersion { version: self.version(), replaces: self.replaces.clone() })
+    }
+
+    /// The same document, which remembers that it has replaced `before`.
+    #[must_use]
+    pub fn replacing(mut self, before: &DialledVersion) -> Self {
+        let own = self.version();
+        self.replaces.clone_from(&before.replaces);
+        self.replaces.push(before.version);
+        self.replaces.retain(|version| *version != own);
+        let oldest = self.replaces.len().saturating_sub(REPLACED_VERSIONS);
+        self.replaces.drain(..oldest);
+        self
     }
 }
 
@@ -117,7 +159,8 @@ mod tests {
             services: vec![],
         };
         for address in [WorkerAddress::Url("http://127.0.0.1:1".into()), WorkerAddress::DialIn] {
-            let document = WorkerDocument { address, secret: Some("very secret".into()), discovery: discovery.clone() };
+            let secret = Some("very secret".into());
+            let document = WorkerDocument { address, secret, discovery: discovery.clone(), replaces: vec![] };
             assert!(!format!("{document:?}").contains("very secret"));
             assert_eq!(WorkerDocument::from_json(&document.to_json()), Ok(document));
         }
@@ -125,5 +168,34 @@ mod tests {
         let stored = br#"{"address":{"url":"http://a"},"discovery":{"protocol":{"min":1,"max":1},"mode":"request-reply","services":[]}}"#;
         let read = WorkerDocument::from_json(stored).expect("valid");
         assert_eq!(read.to_json(), stored);
+    }
+
+    #[test]
+    fn a_document_remembers_what_it_has_replaced() {
+        let version = |sdk: &str| WorkerDocument {
+            address: WorkerAddress::DialIn,
+            secret: None,
+            discovery: Discovery {
+                protocol: ProtocolRange { min: 1, max: 1 },
+                mode: WorkerMode::RequestReply,
+                sdk: sdk.to_owned(),
+                concurrency: None,
+                services: vec![],
+            },
+            replaces: vec![],
+        };
+        let after = |document: WorkerDocument, before: &WorkerDocument| {
+            document.replacing(&before.dialled().expect("dials in"))
+        };
+        let (first, second) = (version("1"), version("2"));
+        let now = after(second.clone(), &first);
+        assert_eq!((now.replaces.clone(), now.version()), (vec![first.version()], second.version()));
+        assert_eq!(WorkerDocument::from_json(&now.to_json()), Ok(now.clone()));
+
+        let back = after(first.clone(), &now);
+        assert_eq!(back.replaces, [second.version()], "what serves again is not among the replaced");
+
+        let many = (3..200).fold(back, |before, number| after(version(&number.to_string()), &before));
+        assert_eq!(many.replaces.len(), REPLACED_VERSIONS);
     }
 }

@@ -33,6 +33,7 @@ use crate::problem;
 use crate::status::status_of;
 use state::Phase;
 pub(crate) use state::{ConnectionState, InFlight, Order};
+pub(crate) use worker::DialledWorker;
 
 /// What an HTTP/2 connection begins with (RFC 9113, 3.4). No HTTP/1 request does.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use millrace_api::SharedWorkerLine;
 use millrace_base::Error;
 
+use super::worker::DialledWorker;
 use crate::body::{self, ReplyBody, Unsent};
 use crate::framing::Refusal;
 use crate::local::Local;
@@ -87,7 +87,7 @@ pub(crate) struct ConnectionState {
     /// What was wrong with bytes that came for hyper.
     pub(super) refusal: RefCell<Option<Box<Refusal>>>,
     /// It is a worker's, once the reply that says so has left.
-    line: RefCell<Option<SharedWorkerLine>>,
+    line: RefCell<Option<DialledWorker>>,
     /// hyper wants more than what came before these.
     is_refusal_reached: Cell<bool>,
     /// Whether closing drops what the kernel still holds for the client.
@@ -337,12 +337,12 @@ impl ConnectionState {
     }
 
     /// Behind the reply under way the connection is a worker's.
-    pub(crate) fn becomes(&self, line: SharedWorkerLine) {
-        self.line.replace(Some(line));
+    pub(crate) fn becomes(&self, worker: DialledWorker) {
+        self.line.replace(Some(worker));
     }
 
-    /// The worker's line, if the connection has become one.
-    pub(super) fn take_line(&self) -> Option<SharedWorkerLine> {
+    /// The worker, if the connection has become one's.
+    pub(super) fn take_line(&self) -> Option<DialledWorker> {
         self.line.take()
     }
 

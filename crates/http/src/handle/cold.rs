@@ -1,5 +1,7 @@
 //! Operations that are not called often: sends, state, workflows, deployments, health, pages.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use millrace_api::{
@@ -11,9 +13,11 @@ use serde::Serialize;
 
 use super::refusals::unknown_route;
 use super::{Input, Reply, Session};
+use crate::auth::{Otherwise, key_of};
 use crate::backend::Backend;
+use crate::connection::DialledWorker;
 use crate::operations::{Kind, Operation, Parameter};
-use crate::{archive, body, buckets, cluster_keys, events, manage, path, records, reply, users};
+use crate::{archive, body, buckets, cluster_keys, events, manage, nodes, path, records, reply, users};
 
 pub(super) async fn cold_dispatch<B: Backend>(
     session: &Session<B>,
@@ -45,6 +49,9 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::Metrics => metrics_text(session, who),
         Kind::Cluster => guidance(backend),
         Kind::ClusterKeys | Kind::ReplaceClusterKeys => cluster_keys::manage(session, who, row.kind, input).await,
+        Kind::AddNode | Kind::DrainNode | Kind::KeepNode | Kind::RemoveNode => {
+            nodes::change(session, who, row.kind, input).await
+        }
         Kind::Backup => events::backup(&session.state, backend.backup(who).await?),
         kind if buckets::manages(kind) => buckets::manage(session, who, kind, input).await,
         kind if users::manages(kind) => users::manage(session, who, kind, input).await,
@@ -122,7 +129,9 @@ fn connect_worker<B: Deployments>(session: &Session<B>, who: &Principal, input: 
         return bad("the header `millrace-app` names the app that the worker serves");
     };
     let line = session.backend.connect_worker(who, app)?;
-    session.state.becomes(line);
+    let token = key_of(&session.state.local.access, input.request.headers(), Otherwise::Refused)?;
+    let token = token.map(Cow::into_owned);
+    session.state.becomes(DialledWorker { line, app: app.to_owned(), token });
     let mut reply = reply::empty(StatusCode::SWITCHING_PROTOCOLS);
     reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     reply.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(WORKER_PROTOCOL));

@@ -273,6 +273,16 @@ const DEPLOY: Operation = Operation {
     ..APPS
 };
 
+const DRAIN_NODE: Operation = Operation {
+    kind: Kind::DrainNode,
+    method: "POST",
+    path: &[literal("cluster"), literal("nodes"), ID, literal("drain")],
+    summary: "Move what a node holds to others; `GET /cluster` shows how far that is",
+    answers: &[Answer { status: 204, description: "It begins.", body: None }],
+    access: Access::Admin,
+    ..HEALTHZ
+};
+
 const HEALTHZ: Operation = Operation {
     kind: Kind::Healthz,
     method: "GET",
@@ -389,6 +399,38 @@ const GENERAL: &[Operation] = &[
         answers: &[Answer { status: 204, description: "In force on all nodes that are alive.", body: None }],
         access: Access::Admin,
         ..HEALTHZ
+    },
+    Operation {
+        kind: Kind::AddNode,
+        method: "POST",
+        path: &[literal("cluster"), literal("nodes")],
+        summary: "Make room for one more node: JSON `{\"http\": ADDRESS, \"peer\": ADDRESS}`. `millrace cluster join` makes its directory",
+        answers: &[Answer {
+            status: 200,
+            description: "The node's number, the cluster's id, and its number of shards.",
+            body: json(
+                r#"{"type":"object","properties":{"node":{"type":"integer"},"cluster":{"type":"string"},"shards":{"type":"integer"}}}"#,
+            ),
+        }],
+        request: Some(Media { content_type: "application/json", schema: r#"{"type":"object"}"# }),
+        access: Access::Admin,
+        ..HEALTHZ
+    },
+    DRAIN_NODE,
+    Operation {
+        kind: Kind::KeepNode,
+        path: &[literal("cluster"), literal("nodes"), ID, literal("keep")],
+        summary: "Let a node that drains hold shards again",
+        answers: &[Answer { status: 204, description: "It may.", body: None }],
+        ..DRAIN_NODE
+    },
+    Operation {
+        kind: Kind::RemoveNode,
+        method: "DELETE",
+        path: &[literal("cluster"), literal("nodes"), ID],
+        summary: "Remove a node that has drained from the cluster, for good",
+        answers: &[Answer { status: 204, description: "It is none of the cluster's any more.", body: None }],
+        ..DRAIN_NODE
     },
     Operation {
         kind: Kind::Backup,

@@ -72,7 +72,7 @@ pub(super) fn check(shared: &Shared, cluster: &Cluster) -> Result<(), Error> {
     if cluster.hears_majority(shared.clock.monotonic_ns()) { Ok(()) } else { Err(no_leader()) }
 }
 
-/// Has the leader change the catalogue. Gives the epoch of the guidance that holds the change.
+/// Has the leader change the guidance. Gives its epoch then, or the number of the node that was added.
 pub(super) async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
     let leader = cluster.leader().ok_or_else(no_leader)?;
     let (number, answer) = cluster.ask();

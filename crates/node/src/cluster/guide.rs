@@ -1,15 +1,15 @@
 //! The task that follows guidance on this node, and decides what comes next on the node that leads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
-use millrace_guidance::{AppEntry, Guidance, Leader, NodeEntry, Status, Timing};
+use millrace_guidance::{AppEntry, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step};
 use millrace_peers::Lane;
-use millrace_replica::{Epoch, NodeId, RoleName};
+use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
 use super::loading::Loading;
 use super::replacing::{self, NEXT_NS};
@@ -29,6 +29,7 @@ const STATUS_NS: u64 = 100_000_000;
 pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cluster>) {
     let meta = ShardId(shared.shard_count());
     let loading = Loading::new(Rc::clone(&core), Arc::clone(&shared), Arc::clone(&cluster), meta);
+    let met = cluster.others(&Guidance::default()).into_iter().map(|other| other.node).collect();
     let mut guide = Guide {
         core,
         shared,
@@ -38,6 +39,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         present: None,
         loading,
         told: BTreeMap::new(),
+        met,
         reign: None,
         said_ns: 0,
     };
@@ -76,8 +78,10 @@ struct Guide {
     /// The guidance in the meta shard.
     present: Option<Guidance>,
     loading: Loading,
-    /// The epoch of each shard that the cores were told.
-    told: BTreeMap<usize, u64>,
+    /// The epoch of each shard, and who is to hold it, as the cores were told.
+    told: BTreeMap<usize, (u64, Vec<u16>)>,
+    /// The nodes that this one was ever linked to.
+    met: BTreeSet<NodeId>,
     reign: Option<Reign>,
     /// When this node last spoke, in monotonic nanoseconds.
     said_ns: u64,
@@ -132,22 +136,36 @@ impl Guide {
         if before.is_some_and(|before| before.epoch == guidance.epoch) {
             return;
         }
+        self.meet(&guidance);
         self.loading.follow(&guidance).await;
         let dead = guidance.nodes.iter().filter(|(_, entry)| !entry.is_alive).map(|(node, _)| NodeId(*node));
         for node in dead.filter(|node| *node != self.cluster.me()) {
             self.tell_cores(|| NodeMessage::PeerLost { node });
         }
         for (index, place) in guidance.shards.iter().enumerate() {
-            if place.owner == 0 || self.told.insert(index, place.epoch) == Some(place.epoch) {
+            let news = (place.epoch, place.holders().to_vec());
+            if place.owner == 0 || self.told.get(&index) == Some(&news) {
                 continue;
             }
+            self.told.insert(index, news);
             let shard = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
             let (owner, epoch) = (NodeId(place.owner), Epoch(place.epoch));
-            let replicas: Vec<NodeId> = place.replicas.iter().copied().map(NodeId).collect();
+            let replicas: Vec<NodeId> = place.holders().iter().copied().map(NodeId).collect();
             self.tell_cores(|| NodeMessage::Guided { shard, owner, epoch, replicas: replicas.clone() });
         }
         self.cluster.set_guidance(Arc::new(guidance));
         self.said_ns = 0;
+    }
+
+    /// Links this node to those that came, and no longer to those that are gone.
+    fn meet(&mut self, guidance: &Guidance) {
+        let others = self.cluster.others(guidance);
+        for other in &others {
+            if self.met.insert(other.node) {
+                self.tell_cores(|| NodeMessage::PeerLink { node: other.node, is_up: false });
+            }
+        }
+        self.cluster.set_others(&others);
     }
 
     fn tell_cores(&self, message: impl Fn() -> NodeMessage) {
@@ -160,8 +178,10 @@ impl Guide {
     fn lead(&mut self) {
         let (me, now_ns) = (self.cluster.me(), self.now_ns());
         let (role, epoch) = self.cluster.meta_role();
-        let owner = self.core.borrow().replica(self.meta).map_or(NodeId(0), |replica| replica.promised().to);
-        self.cluster.set_leader(owner);
+        if let Some(replica) = self.core.borrow().replica(self.meta) {
+            self.cluster.set_leader(replica.promised().to);
+            self.cluster.set_voters(replica.log().set().voters());
+        }
         if role != RoleName::Owner {
             self.reign = None;
             return;
@@ -184,8 +204,11 @@ impl Guide {
         let present = self.present.clone().unwrap_or_else(|| self.first());
         if let Some(next) = self.reign.as_mut().and_then(|reign| reign.leader.decide(now_ns, &present)) {
             self.propose(&[rows::write_of(&next)]);
-        } else if let Some(proposal) = self.next_proposal(&present) {
-            self.change(proposal, &present);
+        } else {
+            if let Some(proposal) = self.next_proposal(&present) {
+                self.change(proposal, &present);
+            }
+            self.step_meta(&present);
         }
     }
 
@@ -232,13 +255,32 @@ impl Guide {
         }
     }
 
+    /// Has nodes that came copy the meta shard, and some of those that stay count in it.
+    fn step_meta(&self, present: &Guidance) {
+        let mut core = self.core.borrow_mut();
+        let Some(replica) = core.replica(self.meta) else { return };
+        let set = replica.log().set();
+        let voters = set.voters().map(|node| node.0).collect();
+        let learners = set.members().filter(|node| set.is_learner(*node)).map(|node| node.0).collect();
+        let change = meta_step(present, &voters, &learners).map(|step| match step {
+            MetaStep::Add(node) => replica::Change::AddLearner(NodeId(node)),
+            MetaStep::Promote(node) => replica::Change::Promote(NodeId(node)),
+            MetaStep::Remove(node) => replica::Change::Remove(NodeId(node)),
+        });
+        // If it cannot be made now, it is tried again at the next look.
+        if let Some(change) = change {
+            core.change_replicas(self.meta, change);
+        }
+    }
+
     /// The guidance before the first that is agreed.
     fn first(&self) -> Guidance {
         let entry = |member: &super::Member| {
             let (http, peer) = (member.http.clone(), member.peer.clone());
             (member.node.0, NodeEntry { http, peer, ..NodeEntry::default() })
         };
-        let mut first = Guidance::first(self.cluster.options.members.iter().map(entry).collect(), self.meta.0);
+        let options = &self.cluster.options;
+        let mut first = Guidance::first(options.members.iter().map(entry).collect(), self.meta.0, options.replicas);
         // Numbers below are those of built-in apps, which each node loads by itself.
         first.last_deployment = BUILT_IN_DEPLOYMENTS;
         first
@@ -255,7 +297,7 @@ impl Guide {
     /// Makes a change that somebody has asked for.
     fn change(&mut self, Proposal { from, change }: Proposal, present: &Guidance) {
         let mut next = Guidance { epoch: present.epoch + 1, ..present.clone() };
-        let (mut entries, mut unneeded) = (Vec::new(), Vec::new());
+        let (mut entries, mut unneeded, mut value) = (Vec::new(), Vec::new(), next.epoch);
         let made = match change {
             Change::Deploy { app, tar } => self.deployed(&app, &tar, &mut next, &mut entries),
             Change::Prepare { app, expected, tar } => {
@@ -275,12 +317,13 @@ impl Guide {
                 Some(_) => Ok(()),
                 None => Err(Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed"))),
             },
-            Change::Drain { node, is_draining } => match next.nodes.get_mut(&node.0) {
-                Some(entry) => {
-                    entry.is_draining = is_draining;
-                    Ok(())
-                }
-                None => Err(Error::new(ErrorCode::BadRequest, format!("the cluster has no node {node}"))),
+            Change::Drain { node, is_draining } => next.drain_node(node.0, is_draining).map_err(refused),
+            Change::AddNode { http, peer } => {
+                next.add_node(&http, &peer).map_err(refused).map(|node| value = u64::from(node))
+            }
+            Change::RemoveNode { node } => match next.remove_node(node.0).map_err(refused) {
+                Ok(()) if self.counts_in_meta(node) => Err(counts(node)),
+                result => result,
             },
         };
         if let Err(error) = made {
@@ -294,9 +337,14 @@ impl Guide {
             last = self.propose(&writes);
         }
         match (last, &mut self.reign) {
-            (Some(lsn), Some(reign)) => reign.owed.push((lsn, from, next.epoch)),
+            (Some(lsn), Some(reign)) => reign.owed.push((lsn, from, value)),
             _ => self.answer(from, Err(super::no_leader())),
         }
+    }
+
+    /// Whether a node counts in the meta shard.
+    fn counts_in_meta(&self, node: NodeId) -> bool {
+        self.core.borrow().replica(self.meta).is_some_and(|replica| replica.log().set().is_voter(node))
     }
 
     fn deployed(
@@ -343,13 +391,14 @@ impl Guide {
 
     fn status(&self) -> Status {
         let guidance = self.cluster.guidance();
-        let (is_caught_up, obstacles) = self.cluster.condition();
+        let (is_caught_up, obstacles, held) = self.cluster.condition();
         Status {
             incarnation: self.cluster.incarnation,
             guidance_epoch: guidance.epoch,
             last_deployment: guidance.last_deployment,
             is_caught_up,
             obstacles,
+            held,
         }
     }
 
@@ -361,12 +410,19 @@ impl Guide {
         }
         self.said_ns = now_ns;
         let word = Word::Status(self.status());
-        for member in &self.cluster.options.members {
-            if member.node != self.cluster.me() {
-                self.cluster.send(member.node, Lane::Mail, &word);
-            }
+        for other in self.cluster.others(&self.cluster.guidance()) {
+            self.cluster.send(other.node, Lane::Mail, &word);
         }
     }
+}
+
+fn counts(node: NodeId) -> Error {
+    let message = format!("node {node} still counts among those that agree on the guidance: try again in a moment");
+    Error::new(ErrorCode::Overloaded, message)
+}
+
+fn refused(why: millrace_guidance::Refused) -> Error {
+    Error::new(ErrorCode::BadRequest, why.to_string())
 }
 
 /// Deployments up to this number are not the leader's: those of built-in apps, and trials.

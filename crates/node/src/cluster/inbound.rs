@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::ShardId;
 use millrace_driver::{CoreMessage, Frame};
+use millrace_guidance::Guidance;
 use millrace_peers::{Handler, Lane, LinkEvent};
 use millrace_replica::NodeId;
 
@@ -27,8 +28,8 @@ impl Inbound {
 
     /// Before the first link: no other node can be reached.
     pub(crate) fn begin(&self) {
-        for member in self.cluster.options.members.iter().filter(|member| member.node != self.cluster.me()) {
-            self.tell_cores(|| NodeMessage::PeerLink { node: member.node, is_up: false });
+        for other in self.cluster.others(&Guidance::default()) {
+            self.tell_cores(|| NodeMessage::PeerLink { node: other.node, is_up: false });
         }
     }
 

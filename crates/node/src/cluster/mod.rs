@@ -11,9 +11,11 @@ mod bodies;
 mod body_word;
 mod catalogue;
 mod guide;
+mod holding;
 mod inbound;
 mod loading;
 pub(crate) mod log_reader;
+mod nodes;
 pub(crate) mod records;
 mod replacing;
 mod rows;
@@ -29,9 +31,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{Guidance, Status};
+use millrace_guidance::{Guidance, Held, Status};
 use millrace_log::{Batch, RecoveredReplica};
-use millrace_peers::{ClusterId, Identity, Lane, Links, SendError};
+use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
@@ -41,6 +43,7 @@ pub(crate) use bodies::{Carrier, UNSETTLED};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
+pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
@@ -67,10 +70,14 @@ pub struct ClusterOptions {
     pub identity: Identity,
     /// This node's id.
     pub node: NodeId,
-    /// All nodes that the cluster began with, this one included, by id.
+    /// All nodes that are known when this one is made, this one included, by id.
     pub members: Vec<Member>,
     /// What the nodes hold together beside shards and apps.
     pub tables: Arc<Tables>,
+    /// Whether this node came to a cluster that was there already. Else the members are those that the cluster began with.
+    pub has_joined: bool,
+    /// How many of those hold each shard. 0: all.
+    pub replicas: u16,
 }
 
 /// What all cores of this node share of the cluster.
@@ -82,6 +89,8 @@ pub(crate) struct Cluster {
     pub is_emptied: bool,
     links: RwLock<Option<Links>>,
     guidance: RwLock<Arc<Guidance>>,
+    /// Those that count in the meta shard, as its replica here knows. None before it knows any.
+    voters: RwLock<Vec<NodeId>>,
     /// The guidance that all cores were told.
     followed_epoch: AtomicU64,
     /// What each other node has said of itself last, since this node has started.
@@ -150,16 +159,18 @@ pub(crate) struct Condition {
     pub is_caught_up: bool,
     /// Shards that it was appointed to and does not serve yet.
     pub unserved: Vec<(ShardId, Epoch)>,
+    /// Shards that it serves and whose logs other nodes hold than guidance says.
+    pub held: Vec<Held>,
 }
 
-/// A change of the catalogue that somebody wants.
+/// A change of the guidance that somebody wants.
 pub(crate) struct Proposal {
     /// Who wants it, and under which number that node waits for the answer.
     pub from: (NodeId, u64),
     pub change: Change,
 }
 
-/// A change of the catalogue.
+/// A change of the guidance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Deploy an app: its name and a tar of its files.
@@ -174,10 +185,11 @@ pub(crate) enum Change {
     Settle { app: String, deployment: u32, is_taken: bool },
     /// Replace a table that still has the version `before`; 0 is that of a table that is not there.
     Table { name: String, before: u64, bytes: Bytes },
+    /// There is one more node, which has yet to be started.
+    AddNode { http: String, peer: String },
+    /// A node that holds nothing is none of the cluster any more.
+    RemoveNode { node: NodeId },
 }
-
-/// Entries that a replica may lack and still count as caught up.
-const CAUGHT_UP_ENTRIES: u64 = 128;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change under these locks is a single push, insert or take.
@@ -192,6 +204,7 @@ impl Cluster {
             is_emptied,
             links: RwLock::default(),
             guidance: RwLock::default(),
+            voters: RwLock::default(),
             followed_epoch: AtomicU64::new(0),
             others: Mutex::default(),
             is_current: AtomicBool::new(false),
@@ -248,10 +261,24 @@ impl Cluster {
         node == self.me() || locked(&self.others).get(&node).is_some_and(|other| !is_late(other))
     }
 
-    /// Whether this node hears a majority of the nodes, itself among them.
+    pub(super) fn set_voters(&self, voters: impl Iterator<Item = NodeId>) {
+        *self.voters.write().unwrap_or_else(PoisonError::into_inner) = voters.collect();
+    }
+
+    /// Whether a majority of those that decide about the guidance is among these.
+    fn is_majority(&self, is_in: impl Fn(NodeId) -> bool) -> bool {
+        let voters = self.voters.read().unwrap_or_else(PoisonError::into_inner);
+        let all = if voters.is_empty() {
+            self.options.members.iter().map(|member| member.node).collect()
+        } else {
+            voters.clone()
+        };
+        all.iter().filter(|node| is_in(**node)).count() * 2 > all.len()
+    }
+
+    /// Whether this node hears a majority of those that decide about the guidance; it may be one of them.
     pub(crate) fn hears_majority(&self, now_ns: u64) -> bool {
-        let members = &self.options.members;
-        members.iter().filter(|member| self.hears(member.node, now_ns)).count() * 2 > members.len()
+        self.is_majority(|node| self.hears(node, now_ns))
     }
 
     /// Notes when this node follows what a majority has told it, once it does.
@@ -261,9 +288,16 @@ impl Cluster {
             return;
         }
         let others = locked(&self.others);
-        let is_majority = (others.len() + 1) * 2 > self.options.members.len();
+        let is_majority = self.is_majority(|node| node == self.me() || others.contains_key(&node));
         if is_majority && others.values().all(|other| other.follows <= followed) {
             self.is_current.store(true, Ordering::Release);
+        }
+    }
+
+    /// Sets who the other nodes are.
+    pub(super) fn set_others(&self, others: &[PeerAddress]) {
+        if let Some(links) = self.links.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            links.set_peers(others);
         }
     }
 
@@ -328,42 +362,13 @@ impl Cluster {
         others.map(|(node, _)| NodeId(*node)).all(|node| known.get(&node).is_some_and(|other| other.follows >= epoch))
     }
 
-    /// How the replicas of a core are.
-    pub(crate) fn condition_of(&self, core: &Core) -> Condition {
-        let now_ns = core.platform.shared.clock.monotonic_ns();
-        let shared = &core.platform.shared;
-        let own = (0..=shared.shard_count()).map(ShardId).filter(|shard| shared.core_of(*shard) == core.index());
-        let guidance = self.guidance();
-        let mut condition = Condition { is_caught_up: true, unserved: Vec::new() };
-        for shard in own {
-            let Some(replica) = core.replica(shard) else { continue };
-            let log = replica.log();
-            let lacks = log.committed().0.saturating_sub(log.durable().0);
-            let is_near = match replica.role() {
-                RoleName::Owner => replica.is_serving(),
-                RoleName::Follower => {
-                    lacks <= CAUGHT_UP_ENTRIES && replica.has_met_owner() && replica.has_heard_owner(now_ns)
-                }
-                _ => false,
-            };
-            condition.is_caught_up &= is_near;
-            if let Some(place) = guidance.shards.get(usize::from(shard.0))
-                && place.owner == self.me().0
-                && core.serving(shard) != Some(Epoch(place.epoch))
-            {
-                condition.unserved.push((shard, Epoch(place.epoch)));
-            }
-        }
-        condition
-    }
-
     /// A core says how its replicas are.
     pub(crate) fn note_condition(&self, core: usize, condition: Condition) {
         locked(&self.cores).insert(core, condition);
     }
 
     /// Whether the replicas of all cores have caught up, and what keeps this node from following its appointments.
-    fn condition(&self) -> (bool, Vec<millrace_guidance::Obstacle>) {
+    fn condition(&self) -> (bool, Vec<millrace_guidance::Obstacle>, Vec<Held>) {
         let cores = locked(&self.cores);
         let mut known = locked(&self.hindrances);
         let unserved: BTreeMap<ShardId, Epoch> =
@@ -379,7 +384,8 @@ impl Cluster {
         };
         let has_bodies = !self.lacks_bodies.load(Ordering::Acquire);
         let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
-        (is_caught_up, unserved.iter().map(obstacle).collect())
+        let held = cores.values().flat_map(|core| core.held.iter().cloned()).collect();
+        (is_caught_up, unserved.iter().map(obstacle).collect(), held)
     }
 
     pub(crate) fn hindered(&self, shard: ShardId, hindrance: Hindrance) {

@@ -52,6 +52,8 @@ pub(crate) enum Job {
     Finish { shard: ShardId, from: NodeId, message: Message },
     /// A replica holds everything again that it had acknowledged.
     Whole { shard: ShardId },
+    /// The core has let go of the state of a shard that this node holds no more: empty it.
+    Forget { core: usize, shard: ShardId },
 }
 
 /// A transfer to another node.
@@ -122,6 +124,10 @@ impl Snapshots {
             },
             Job::Finish { shard, from, message } => self.finish(shared, shard, from, message),
             Job::Whole { shard } => end_reset(shared, shard),
+            Job::Forget { core, shard } => {
+                self.incoming.remove(&shard);
+                begin_empty(shared, core, shard);
+            }
         }
     }
 
@@ -299,12 +305,15 @@ impl Snapshots {
     fn abort(&mut self, shared: &Shared, shard: ShardId, reason: &str) {
         let Some(Incoming { core, .. }) = self.incoming.remove(&shard) else { return };
         tracing::warn!(shard = shard.0, reason, "a shard's rows have not come whole from another node");
-        match emptied(shared, shard) {
-            Ok(store) => {
-                tell(shared, core, SnapshotNews::NotInstalled { shard, store: Box::new(store) });
-            }
-            Err(error) => give_up(shared, (core, shard), &error),
-        }
+        begin_empty(shared, core, shard);
+    }
+}
+
+/// Empties a shard, and has its replica begin anew.
+fn begin_empty(shared: &Shared, core: usize, shard: ShardId) {
+    match emptied(shared, shard) {
+        Ok(store) => tell(shared, core, SnapshotNews::NotInstalled { shard, store: Box::new(store) }),
+        Err(error) => give_up(shared, (core, shard), &error),
     }
 }
 

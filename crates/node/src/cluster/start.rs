@@ -1,23 +1,24 @@
 //! What a start of a node in a cluster finds, made into what its cores host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
 
 use millrace_base::{Lsn, ShardId};
 use millrace_driver::{Hosted, apply_entry};
+use millrace_guidance::{Guidance, first_replicas};
 use millrace_io::{Clock, Disk, Random, RealRandom};
 use millrace_log::{RecoveredReplica, RecoveredReplicas, ReplicaEntryRef, ShardCheckpoint, recover_replicas};
 use millrace_manifest::Manifest;
-use millrace_peers::{Config, Links, PeerAddress, Timing};
+use millrace_peers::{Config, Links, Timing};
 use millrace_replica::{EntryId, Epoch, LogView, NodeId, Promised, Recovered, Replica, ReplicaSet, Settings};
 use millrace_shard::ShardOptions;
 use millrace_store::{Checkpoint, ImportState, Store, StoreError};
 
-use super::Cluster;
 use super::inbound::Inbound;
 use super::records::{entry_of, kind_of_record};
+use super::{Cluster, ClusterOptions};
 use crate::core::Shared;
 use crate::directory::{DataDirectory, write_durably};
 use crate::node::StartError;
@@ -65,19 +66,21 @@ pub(crate) fn replay_one(store: &mut Store, entry: ReplicaEntryRef<'_>) -> Resul
     apply_entry(store, entry.lsn, kind_of_record(entry.kind), entry.bytes)
 }
 
-/// The replicas of all shards, the meta shard's last. `stores` has one for each.
+/// What a start has found of the shards: their states, their replicas, and those whose replicas are lost.
+pub(crate) type Found<'a> = (Vec<Store>, BTreeMap<ShardId, RecoveredReplica>, &'a BTreeSet<ShardId>);
+
+/// The replicas of all shards, the meta shard's last. There is a state for each.
 ///
 /// # Errors
 /// A log that cannot be of a replica.
 pub(crate) fn hosted(
     cluster: &Cluster,
-    (stores, mut found): (Vec<Store>, BTreeMap<ShardId, RecoveredReplica>),
+    (stores, mut found, given_up): Found<'_>,
     shard_options: &ShardOptions,
     (clock, random): (&dyn Clock, &dyn Random),
 ) -> Result<Vec<Hosted>, StartError> {
     let options = &cluster.options;
     let meta = stores.len() - 1;
-    let members = ReplicaSet::of(options.members.iter().map(|member| member.node));
     let mut hosted = Vec::new();
     for (index, store) in stores.into_iter().enumerate() {
         let shard = ShardId(u16::try_from(index).expect("shards are few"));
@@ -89,7 +92,10 @@ pub(crate) fn hosted(
                 cluster.begin_anew(shard, found);
                 recovered
             }
-            None => new_replica(&members, !cluster.is_emptied),
+            None => {
+                let is_whole = !cluster.is_emptied && !given_up.contains(&shard);
+                new_replica(first_set(options, shard, index == meta), is_whole)
+            }
         };
         let nonce = random.next_u64();
         let replica = Replica::start(options.node, Settings::default(), clock.monotonic_ns(), nonce, recovered);
@@ -99,15 +105,26 @@ pub(crate) fn hosted(
     Ok(hosted)
 }
 
+/// Who held a shard's log before its first entry, as far as this node knows. One that has joined counts itself to nobody's,
+/// and knows whom it may ask.
+fn first_set(options: &ClusterOptions, shard: ShardId, is_meta: bool) -> ReplicaSet {
+    let members = options.members.iter().map(|member| member.node.0);
+    if options.has_joined {
+        return ReplicaSet::of_learners(members.map(NodeId));
+    }
+    let count = if is_meta { 0 } else { options.replicas };
+    ReplicaSet::of(first_replicas(&members.collect::<Vec<_>>(), count, shard.0).into_iter().map(NodeId))
+}
+
 fn wrong(shard: ShardId) -> StartError {
     let what = format!("what the log says of the replica of shard {} cannot be", shard.0);
     StartError::Store(StoreError::Corrupt(what))
 }
 
 /// A replica of a shard that has no entry yet.
-fn new_replica(members: &ReplicaSet, is_whole: bool) -> Recovered {
+fn new_replica(set: ReplicaSet, is_whole: bool) -> Recovered {
     let promised = Promised { epoch: Epoch::NONE, to: NodeId(0) };
-    Recovered { promised, log: LogView::new(EntryId::ZERO, Lsn::ZERO, members.clone()), is_whole }
+    Recovered { promised, log: LogView::new(EntryId::ZERO, Lsn::ZERO, set), is_whole }
 }
 
 fn recovered_of(found: &RecoveredReplica) -> Option<Recovered> {
@@ -176,9 +193,8 @@ pub(crate) fn link(shared: &Arc<Shared>, cluster: &Arc<Cluster>) -> Result<(), S
         identity: options.identity.clone(),
         timing: Timing::default(),
     };
-    let others = options.members.iter().filter(|member| member.node != options.node);
-    let peers: Vec<PeerAddress> =
-        others.map(|member| PeerAddress { node: member.node, address: member.peer.clone() }).collect();
+    // The guide adds those that it reads of.
+    let peers = cluster.others(&Guidance::default());
     let inbound = Arc::new(Inbound::new(Arc::clone(shared), Arc::clone(cluster)));
     inbound.begin();
     let links = Links::start(config, &peers, Arc::new(RealRandom), inbound);

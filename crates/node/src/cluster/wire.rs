@@ -5,10 +5,11 @@
 //! 1     a replica's message (replication.md)
 //! 2     2 bytes: the core it is for, FFFF for that of its shard, FFFE for all; a frame between cores (format.md)
 //! 3     a status: JSON (guidance.md)
-//! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay, 5 prepare, 6 take,
-//!       7 give up), 2 bytes length of the name, the name, for kind 1 a tar; the name of a node is its number; for kind 5
-//!       the content now, as a name, and a tar; for kinds 6 and 7 4 bytes deployment; kind 8 is a table: 8 bytes version before,
-//!       and its bytes
+//! 4     a change of the guidance: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay, 5 prepare, 6 take,
+//!       7 give up, 8 a table, 9 add a node, 10 remove one), 2 bytes length of the name, the name; then for kind 1 a tar; for
+//!       kind 5 the content now, as a name, and a tar; for kinds 6 and 7 4 bytes deployment; for kind 8 8 bytes version
+//!       before, and its bytes. The name of a node is its number, or for kind 9 where it serves, and behind that where it
+//!       hears others
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
@@ -241,6 +242,8 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
         Change::Prepare { app, .. } => (5, app.clone()),
         Change::Settle { app, is_taken, .. } => (if *is_taken { 6 } else { 7 }, app.clone()),
         Change::Table { name, .. } => (8, name.clone()),
+        Change::AddNode { http, .. } => (9, http.clone()),
+        Change::RemoveNode { node } => (10, node.to_string()),
     };
     out.push(kind);
     put_name(&name, out);
@@ -255,7 +258,8 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
             out.extend_from_slice(&before.to_le_bytes());
             out.extend_from_slice(bytes);
         }
-        Change::Remove { .. } | Change::Drain { .. } => {}
+        Change::AddNode { peer, .. } => out.extend_from_slice(peer.as_bytes()),
+        Change::Remove { .. } | Change::Drain { .. } | Change::RemoveNode { .. } => {}
     }
 }
 
@@ -288,6 +292,8 @@ fn take_change(mut rest: Bytes) -> Option<Change> {
             let before = u64::from_le_bytes(take(&mut rest)?);
             Some(Change::Table { name, before, bytes: rest })
         }
+        9 => Some(Change::AddNode { http: name, peer: std::str::from_utf8(&rest).ok()?.to_owned() }),
+        10 if rest.is_empty() => Some(Change::RemoveNode { node: NodeId(name.parse().ok()?) }),
         _ => None,
     }
 }
@@ -330,6 +336,8 @@ mod tests {
             Word::Change(2, Change::Remove { app: "bank".to_owned() }),
             Word::Change(3, Change::Drain { node: NodeId(2), is_draining: true }),
             Word::Change(4, Change::Drain { node: NodeId(2), is_draining: false }),
+            Word::Change(5, Change::AddNode { http: "10.0.0.1:80".to_owned(), peer: "10.0.0.1:70".to_owned() }),
+            Word::Change(6, Change::RemoveNode { node: NodeId(2) }),
             Word::Answer(5, Ok(9)),
             Word::Answer(6, Err(Error::new(ErrorCode::AppRefused, "a.ts: no"))),
             Word::Snapshot(ShardId(3), 7, Part::Offer { at: Lsn(8) }),
@@ -374,6 +382,7 @@ mod tests {
             b"\x02\xff\xff\x09",
             b"\x04\0\0\0\0\0\0\0\0\x05\0\0",
             b"\x04\0\0\0\0\0\0\0\0\x06\0\0\x01",
+            b"\x04\0\0\0\0\0\0\0\0\x0b\0\0",
         ] {
             assert!(Word::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
         }

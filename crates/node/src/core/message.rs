@@ -169,7 +169,10 @@ fn handle_snapshot(core: &mut Core, news: SnapshotNews) {
         SnapshotNews::Installed { shard, from, message, store } => {
             core.snapshot_installed(shard, from, message, *store);
         }
-        SnapshotNews::NotInstalled { shard, store } => core.install_failed(shard, *store, RealRandom.next_u64()),
+        SnapshotNews::NotInstalled { shard, store } => {
+            core.install_failed(shard, *store, RealRandom.next_u64());
+            core.platform.shared.note_emptied(shard, true);
+        }
         SnapshotNews::Broken { shard, reason } => core.stop_replica(shard, &reason),
     }
 }

@@ -12,7 +12,7 @@ mod tasks;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use millrace_api::SystemApp;
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub log_reader: LogReader,
     /// Each shard's checkpointed LSN.
     pub checkpointed: Vec<AtomicU64>,
+    /// In a cluster: whether nothing that the log has of a shard counts, as its rows are gone.
+    pub emptied: Vec<AtomicBool>,
     pub apps: AppStore,
     /// Built-in apps as they are now. Read by what manages them only.
     pub system_apps: RwLock<BTreeMap<String, SystemApp>>,
@@ -130,8 +132,21 @@ impl Shared {
         self.placement.shard_count()
     }
 
+    /// Notes whether anything that the log has of a shard counts.
+    pub(crate) fn note_emptied(&self, shard: ShardId, is_emptied: bool) {
+        if let Some(known) = self.emptied.get(usize::from(shard.0))
+            && known.load(Ordering::Acquire) != is_emptied
+        {
+            known.store(is_emptied, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_emptied(&self, shard: ShardId) -> bool {
+        self.emptied.get(usize::from(shard.0)).is_some_and(|known| known.load(Ordering::Acquire))
+    }
+
     pub(crate) fn checkpointed_lsn(&self, shard: ShardId) -> Lsn {
         let lsn = self.checkpointed.get(usize::from(shard.0));
-        Lsn(lsn.map_or(0, |lsn| lsn.load(std::sync::atomic::Ordering::Acquire)))
+        Lsn(lsn.map_or(0, |lsn| lsn.load(Ordering::Acquire)))
     }
 }

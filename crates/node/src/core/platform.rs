@@ -155,6 +155,10 @@ impl Platform for CorePlatform {
     }
 
     fn write_replica(&mut self, batch: &mut Batch, shard: ShardId, write: &Write) {
+        if matches!(write, Write::Append(_)) || matches!(write, Write::Reset { at, .. } if at.lsn > Lsn::ZERO) {
+            // Before the log has it.
+            self.shared.note_emptied(shard, false);
+        }
         records::push(batch, shard, write);
     }
 

@@ -53,8 +53,9 @@ pub(crate) async fn run_ticks(core: SharedCore) {
         interval.tick().await;
         let mut core = core.borrow_mut();
         core.tick();
-        if let Some(cluster) = &core.platform.shared.cluster {
+        if let Some(cluster) = core.platform.shared.cluster.clone() {
             cluster.note_condition(core.index(), cluster.condition_of(&core));
+            cluster.forget_one(&mut core);
         }
     }
 }

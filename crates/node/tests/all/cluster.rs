@@ -282,6 +282,8 @@ fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -
         node,
         members: members.to_vec(),
         tables: Arc::default(),
+        has_joined: false,
+        replicas: 0,
     };
     let options = NodeOptions {
         cores: 2,

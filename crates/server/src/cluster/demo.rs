@@ -69,7 +69,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::new(&runtime)?;
     let members = addresses(args)?;
     if !args.data.join("n1").exists() {
-        make(&args.data, &members, args.shards)?;
+        make(&args.data, &members, (args.shards, args.replicas))?;
     }
     let mut nodes = Nodes(Vec::new());
     for (index, addresses) in members.into_iter().enumerate() {

@@ -36,6 +36,12 @@ pub(super) struct ClusterFile {
     cluster: String,
     node: u16,
     pub shards: u16,
+    /// How many nodes hold each shard from the beginning. 0: all.
+    #[serde(default)]
+    replicas: u16,
+    /// The node came to a cluster that was there: the members are those of that time.
+    #[serde(default)]
+    has_joined: bool,
     members: Vec<MemberEntry>,
 }
 
@@ -66,8 +72,18 @@ pub(super) struct Credentials {
 }
 
 impl ClusterFile {
-    pub(super) fn new(cluster: ClusterId, node: u16, shards: u16, members: Vec<MemberEntry>) -> Self {
-        Self { format: FORMAT, cluster: cluster.to_string(), node, shards, members }
+    pub(super) fn new(
+        cluster: ClusterId,
+        node: u16,
+        (shards, replicas): (u16, u16),
+        members: Vec<MemberEntry>,
+    ) -> Self {
+        Self { format: FORMAT, cluster: cluster.to_string(), node, shards, replicas, has_joined: false, members }
+    }
+
+    /// Of a node that comes to a cluster that is there.
+    pub(super) fn joined(cluster: ClusterId, node: u16, shards: u16, members: Vec<MemberEntry>) -> Self {
+        Self { has_joined: true, ..Self::new(cluster, node, (shards, 0), members) }
     }
 
     /// Reads a node's directory.
@@ -137,6 +153,7 @@ pub(crate) fn options(directory: &Path) -> Result<Place, Failure> {
     let member =
         |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
     let members = file.members.iter().map(member).collect();
-    let options = ClusterOptions { id, identity, node: NodeId(file.node), members, tables: Arc::default() };
+    let (node, replicas, has_joined) = (NodeId(file.node), file.replicas, file.has_joined);
+    let options = ClusterOptions { id, identity, node, members, tables: Arc::default(), has_joined, replicas };
     Ok(Place { http, s3, shards: file.shards, options })
 }

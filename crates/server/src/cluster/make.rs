@@ -9,7 +9,7 @@ use millrace_io::{Random, RealRandom};
 use millrace_node::DataDirectory;
 use millrace_peers::{ClusterId, certificate_name};
 use millrace_replica::NodeId;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
 
 use super::InitArgs;
 use super::directory::{ClusterFile, Credentials, MemberEntry, write_new};
@@ -31,7 +31,7 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
         |(http, peer): (&String, &String)| Addresses { http: http.clone(), peer: peer.clone(), s3: s3.next() };
     let members: Vec<Addresses> = args.http.iter().zip(&args.peer).map(addresses).collect();
     let keys = args.keys.as_deref().map(KeyFile::load).transpose()?;
-    make(&args.data, &members, args.shards)?;
+    make(&args.data, &members, (args.shards, args.replicas))?;
     for node in 1..=members.len() {
         let directory = args.data.join(format!("n{node}"));
         if let Some(keys) = &keys {
@@ -53,10 +53,20 @@ pub(super) struct Addresses {
 ///
 /// # Errors
 /// A sentence that says what to change; what was made until then is left.
-pub(super) fn make(data: &Path, members: &[Addresses], shards: u16) -> Result<(), Failure> {
+pub(super) fn make(data: &Path, members: &[Addresses], (shards, replicas): (u16, u16)) -> Result<(), Failure> {
     if members.len() < 3 || members.len() > millrace_base::limits::REPLICAS {
         let most = millrace_base::limits::REPLICAS;
         return Err(format!("a cluster begins with 3 to {most} nodes, and not with {}", members.len()).into());
+    }
+    if ![3, 5].contains(&replicas) {
+        return Err(format!("each shard is on 3 or 5 nodes, and not on {replicas}").into());
+    }
+    if members.len() < usize::from(replicas) {
+        return Err(format!(
+            "{} nodes cannot hold each shard {replicas} times: give more, or fewer --replicas",
+            members.len()
+        )
+        .into());
     }
     for address in members.iter().flat_map(|member| [&member.http, &member.peer].into_iter().chain(&member.s3)) {
         address.parse::<SocketAddr>().map_err(|error| format!("{address}: {error}; give an address and a port"))?;
@@ -66,7 +76,7 @@ pub(super) fn make(data: &Path, members: &[Addresses], shards: u16) -> Result<()
     let id = ClusterId(id);
     let mut secret = [0; 32];
     RealRandom.fill(&mut secret);
-    let authority = authority_in(&data.join("authority"))?;
+    let authority = authority_in(&data.join("authority"), &secret)?;
     let entry = |(index, member): (usize, &Addresses)| MemberEntry {
         node: u16::try_from(index + 1).unwrap_or(u16::MAX),
         http: member.http.clone(),
@@ -76,31 +86,84 @@ pub(super) fn make(data: &Path, members: &[Addresses], shards: u16) -> Result<()
     let entries: Vec<MemberEntry> = members.iter().enumerate().map(entry).collect();
     for member in &entries {
         let directory = data.join(format!("n{}", member.node));
-        let credentials = credentials_of(&authority, id, NodeId(member.node))?;
+        let credentials = credentials_of(&authority, id, NodeId(member.node), &authority.pem())?;
         DataDirectory::prepare(&directory, shards, &secret)?;
-        ClusterFile::new(id, member.node, shards, entries.clone()).write(&directory, &credentials)?;
+        ClusterFile::new(id, member.node, (shards, replicas), entries.clone()).write(&directory, &credentials)?;
     }
     Ok(())
 }
 
-/// Makes the authority that signs the nodes' certificates.
-fn authority_in(directory: &Path) -> Result<CertifiedIssuer<'static, KeyPair>, Failure> {
+/// Makes the authority that signs the nodes' certificates, beside what all nodes know.
+fn authority_in(directory: &Path, secret: &[u8; 32]) -> Result<CertifiedIssuer<'static, KeyPair>, Failure> {
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let mut parameters = CertificateParams::default();
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    parameters.distinguished_name.push(rcgen::DnType::CommonName, "a millrace cluster");
-    let authority = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
+    let authority = CertifiedIssuer::self_signed(parameters_of_authority(), KeyPair::generate()?)?;
     write_new(&directory.join("authority.pem"), &authority.pem(), 0o644)?;
     write_new(&directory.join("authority.key"), &authority.key().serialize_pem(), 0o600)?;
+    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    write_new(&directory.join(SECRET), &secret, 0o600)?;
     Ok(authority)
 }
 
+/// What all nodes of the cluster know, as 64 hexadecimal digits.
+const SECRET: &str = "secret";
+
+/// Makes the directory of a node that comes to a cluster which is there.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(super) fn make_joining(
+    directory: &Path,
+    authority: &Path,
+    (id, node, shards): (ClusterId, u16, u16),
+    members: Vec<MemberEntry>,
+) -> Result<(), Failure> {
+    let (issuer, secret) = read_authority(authority)?;
+    let credentials = credentials_of(&issuer, id, NodeId(node), &read_text(&authority.join("authority.pem"))?)?;
+    DataDirectory::prepare(directory, shards, &secret)?;
+    ClusterFile::joined(id, node, shards, members).write(directory, &credentials)
+}
+
+/// Whether a directory is an authority's that can make a node, before anybody is told of the node.
+///
+/// # Errors
+/// A sentence that names the file that is wrong.
+pub(super) fn check_authority(directory: &Path) -> Result<(), Failure> {
+    read_authority(directory).map(|_| ())
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    Ok(fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+/// The authority that `cluster init` has made, and what all nodes know.
+fn read_authority(directory: &Path) -> Result<(Issuer<'static, KeyPair>, [u8; 32]), Failure> {
+    let named = |error: rcgen::Error| format!("{}: {error}", directory.display());
+    let key = KeyPair::from_pem(&read_text(&directory.join("authority.key"))?).map_err(named)?;
+    let issuer = Issuer::new(parameters_of_authority(), key);
+    let path = directory.join(SECRET);
+    let text = read_text(&path)?;
+    let digits: Option<Vec<u8>> = (text.trim().len() == 64)
+        .then(|| (0..64).step_by(2).map(|at| u8::from_str_radix(text.trim().get(at..at + 2)?, 16).ok()).collect())
+        .flatten();
+    let secret = digits.and_then(|bytes| bytes.try_into().ok());
+    let secret = secret.ok_or_else(|| format!("{}: not 64 hexadecimal digits", path.display()))?;
+    Ok((issuer, secret))
+}
+
+fn parameters_of_authority() -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "a millrace cluster");
+    parameters
+}
+
 fn credentials_of(
-    authority: &CertifiedIssuer<'static, KeyPair>,
+    authority: &Issuer<'_, KeyPair>,
     cluster: ClusterId,
     node: NodeId,
+    authority_pem: &str,
 ) -> Result<Credentials, Failure> {
     let key = KeyPair::generate()?;
     let certificate = CertificateParams::new(vec![certificate_name(cluster, node)])?.signed_by(&key, authority)?;
-    Ok(Credentials { certificate: certificate.pem(), key: key.serialize_pem(), authority: authority.pem() })
+    Ok(Credentials { certificate: certificate.pem(), key: key.serialize_pem(), authority: authority_pem.to_owned() })
 }

@@ -1,8 +1,9 @@
-//! `millrace cluster`: make a cluster's directories, start a cluster for trying, look at one.
+//! `millrace cluster`: make a cluster's directories, start a cluster for trying, look at one, change its nodes.
 
 mod demo;
 mod directory;
 mod make;
+mod nodes;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,10 @@ Examples:
       --peer 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000
   millrace serve --cluster-data /srv/shop/n1
   millrace cluster status --url http://10.0.0.1:8080
+  millrace cluster join --url http://10.0.0.1:8080 --authority /srv/shop/authority --data /srv/shop/n4 \\
+      --http 10.0.0.4:8080 --peer 10.0.0.4:7000
+  millrace cluster drain 2 --url http://10.0.0.1:8080
+  millrace cluster remove 2 --url http://10.0.0.1:8080
   millrace cluster reset /srv/shop/n1";
 
 #[derive(Args, Debug)]
@@ -45,6 +50,14 @@ enum ClusterCommand {
     Demo(DemoArgs),
     /// Show the nodes of a cluster, and which shards they own
     Status(NodeArgs),
+    /// Make the directory of one more node for a cluster that runs
+    ///
+    /// Carry it to its machine, and start `millrace serve --cluster-data` there. The node gets its share of the shards then.
+    Join(JoinArgs),
+    /// Move what a node holds to the others, and wait until it holds nothing
+    Drain(DrainArgs),
+    /// Take a node out of the cluster, for good: one that has drained, or one that is dead
+    Remove(RemoveArgs),
     /// Empty the directory of a node whose data is damaged or lost
     ///
     /// The node must not run. What its directory held is gone. It keeps its certificate. The next start gets everything from
@@ -72,6 +85,57 @@ struct InitArgs {
     /// Shards of the cluster; fixed from then on
     #[arg(long, value_name = "N", default_value_t = 64)]
     shards: u16,
+    /// Nodes that hold each shard: 3 or 5
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    replicas: u16,
+}
+
+#[derive(Args, Debug)]
+struct JoinArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// The authority that `init` has made
+    #[arg(long, value_name = "DIR")]
+    authority: PathBuf,
+    /// The directory to make
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Where the node will serve HTTP
+    #[arg(long, value_name = "ADDR")]
+    http: String,
+    /// Where the node will hear the others
+    #[arg(long, value_name = "ADDR")]
+    peer: String,
+    /// Where the node will listen for S3, if the others do
+    #[arg(long, value_name = "ADDR")]
+    s3: Option<String>,
+}
+
+#[derive(Args, Debug)]
+struct DrainArgs {
+    /// The node's number
+    #[arg(value_name = "NODE")]
+    number: u16,
+    /// Let it hold shards again
+    #[arg(long)]
+    undo: bool,
+    /// How long to wait, in seconds; the node drains on after that
+    #[arg(long, value_name = "S", default_value_t = 600)]
+    wait_s: u64,
+    #[command(flatten)]
+    at: NodeArgs,
+}
+
+#[derive(Args, Debug)]
+struct RemoveArgs {
+    /// The node's number
+    #[arg(value_name = "NODE")]
+    number: u16,
+    /// How long to wait, in seconds, until a dead node holds nothing
+    #[arg(long, value_name = "S", default_value_t = 600)]
+    wait_s: u64,
+    #[command(flatten)]
+    at: NodeArgs,
 }
 
 #[derive(Args, Debug)]
@@ -107,6 +171,9 @@ struct DemoArgs {
     /// Shards of the cluster; fixed from then on
     #[arg(long, value_name = "N", default_value_t = 64)]
     shards: u16,
+    /// Nodes that hold each shard: 3 or 5
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    replicas: u16,
     /// Leave the data when it ends
     #[arg(long)]
     keep: bool,
@@ -121,6 +188,9 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterCommand::Init(args) => make::init(args),
         ClusterCommand::Demo(args) => demo::run(args),
         ClusterCommand::Status(node) => status::show(node),
+        ClusterCommand::Join(args) => nodes::join(args),
+        ClusterCommand::Drain(args) => nodes::drain(args),
+        ClusterCommand::Remove(args) => nodes::remove(args),
         ClusterCommand::Reset(args) => reset(&args.directory),
     }
 }

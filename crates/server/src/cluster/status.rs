@@ -19,26 +19,48 @@ pub(super) fn show(node: &NodeArgs) -> Result<(), Failure> {
 }
 
 fn render(guidance: &Value) -> String {
-    let shards = guidance["shards"].as_array().cloned().unwrap_or_default();
-    let mut text = format!("guidance {}, {} shards\n", guidance["epoch"], shards.len());
+    let mut text = format!("guidance {}, {} shards\n", guidance["epoch"], shards(guidance).count());
     if guidance["has_majority"] == false {
         let node = &guidance["node"];
         text.push_str(&format!("node {node} does not hear a majority of the nodes: what follows may be old\n"));
     }
-    text.push_str("node  state      owns  http\n");
-    for (id, node) in guidance["nodes"].as_object().into_iter().flatten() {
-        let number = id.parse::<u64>().ok();
-        let owns = shards.iter().filter(|place| number.is_some() && place["owner"].as_u64() == number).count();
-        let state = match (node["is_alive"].as_bool(), node["is_draining"].as_bool()) {
-            (Some(true), _) if node["is_heard"] == false => "not heard",
-            (Some(true), Some(true)) => "draining",
-            (Some(true), _) => "alive",
-            _ => "dead",
-        };
-        let http = printable(node["http"].as_str().unwrap_or_default());
-        text.push_str(&format!("{:<4}  {state:<9}  {owns:>4}  {http}\n", printable(id)));
+    text.push_str("node  state      owns  holds  http\n");
+    for (id, entry) in guidance["nodes"].as_object().into_iter().flatten() {
+        let Ok(node) = id.parse::<u16>() else { continue };
+        let (owns, holds) = (owns(guidance, node), holds(guidance, node));
+        let state = state(entry, owns + holds);
+        let http = printable(entry["http"].as_str().unwrap_or_default());
+        text.push_str(&format!("{node:<4}  {state:<9}  {owns:>4}  {holds:>5}  {http}\n"));
     }
     text
+}
+
+/// What a node is, that holds or owns so many shards.
+fn state(entry: &Value, left: usize) -> &'static str {
+    let is = |name: &str| entry[name].as_bool().unwrap_or_default();
+    match (is("is_alive"), is("is_draining")) {
+        (false, _) if entry["incarnation"] == 0 => "joining",
+        (false, _) => "dead",
+        (true, _) if !is("is_heard") => "not heard",
+        (true, true) if left > 0 => "draining",
+        (true, true) => "drained",
+        (true, false) => "alive",
+    }
+}
+
+fn shards(guidance: &Value) -> impl Iterator<Item = &Value> {
+    guidance["shards"].as_array().into_iter().flatten()
+}
+
+/// How many shards a node owns.
+pub(super) fn owns(guidance: &Value, node: u16) -> usize {
+    shards(guidance).filter(|place| place["owner"] == node).count()
+}
+
+/// How many shards a node holds, or is to hold.
+pub(super) fn holds(guidance: &Value, node: u16) -> usize {
+    let lists = |place: &Value, name: &str| place[name].as_array().is_some_and(|nodes| nodes.contains(&node.into()));
+    shards(guidance).filter(|place| lists(place, "replicas") || lists(place, "wanted")).count()
 }
 
 #[cfg(test)]
@@ -56,22 +78,32 @@ mod tests {
                 "2": { "http": "127.0.0.1:8081", "is_alive": false, "is_draining": false, "is_heard": false },
                 "3": { "http": "127.0.0.1:8082", "is_alive": true, "is_draining": false, "is_heard": true },
             },
-            "shards": [{ "owner": 1 }, { "owner": 1 }, { "owner": 2 }],
+            "shards": [
+                { "owner": 1, "replicas": [1, 2] },
+                { "owner": 1, "replicas": [1, 3] },
+                { "owner": 2, "replicas": [1, 2, 3] },
+            ],
         });
         let expected = "guidance 7, 3 shards\n\
-                        node  state      owns  http\n\
-                        1     alive         2  127.0.0.1:8080\n\
-                        2     dead          1  127.0.0.1:8081\n\
-                        3     alive         0  127.0.0.1:8082\n";
+                        node  state      owns  holds  http\n\
+                        1     alive         2      3  127.0.0.1:8080\n\
+                        2     dead          1      2  127.0.0.1:8081\n\
+                        3     alive         0      2  127.0.0.1:8082\n";
         assert_eq!(render(&guidance), expected);
+        let none = serde_json::json!([]);
+        let entry = |alive: bool, draining: bool, incarnation: u64| serde_json::json!({ "is_alive": alive, "is_draining": draining, "incarnation": incarnation, "is_heard": alive });
+        let states = [entry(false, false, 0), entry(true, true, 1), entry(false, true, 1)];
+        assert_eq!(states.map(|entry| state(&entry, 1)), ["joining", "draining", "dead"]);
+        assert_eq!(state(&entry(true, true, 1), 0), "drained");
+        assert_eq!(holds(&serde_json::json!({ "shards": [{ "replicas": none, "wanted": [4] }] }), 4), 1);
         guidance["has_majority"] = false.into();
         guidance["nodes"]["3"]["is_heard"] = false.into();
         let expected = "guidance 7, 3 shards\n\
                         node 1 does not hear a majority of the nodes: what follows may be old\n\
-                        node  state      owns  http\n\
-                        1     alive         2  127.0.0.1:8080\n\
-                        2     dead          1  127.0.0.1:8081\n\
-                        3     not heard     0  127.0.0.1:8082\n";
+                        node  state      owns  holds  http\n\
+                        1     alive         2      3  127.0.0.1:8080\n\
+                        2     dead          1      2  127.0.0.1:8081\n\
+                        3     not heard     0      2  127.0.0.1:8082\n";
         assert_eq!(render(&guidance), expected);
     }
 }

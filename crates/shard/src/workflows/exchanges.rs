@@ -6,12 +6,14 @@
 
 use bytes::Bytes;
 use millrace_base::Error;
+use millrace_format::FailureRecord;
 use millrace_func::OperationId;
 
+use super::failing::CODE;
 use super::workflow::{Open, Work, Workflow};
 use super::{AGAIN, WorkflowContext, Workflows};
 use crate::request::OffloadTicket;
-use crate::retry::retry_wait_ms;
+use crate::retry::{passing_wait_ms, retry_wait_ms};
 
 /// The number of exchanges. No operation of a workflow has it.
 pub(super) const EXCHANGE: u32 = u32::MAX;
@@ -34,11 +36,23 @@ pub(super) struct OnWorker {
     pub exchange: Exchange,
     /// Its attempt was lost: its code begins again when its time has come.
     pub is_lost: bool,
-    /// How often in a row that happened.
-    attempts: u32,
+    /// How that went the last time, until a turn comes again. In memory alone: it says nothing of the workflow's code.
+    lost: Option<FailureRecord>,
+}
+
+impl OnWorker {
+    /// How often in a row an attempt was lost.
+    fn attempts(&self) -> u32 {
+        self.lost.as_ref().map_or(0, |lost| lost.attempts)
+    }
 }
 
 impl Workflow {
+    /// What failed and has not ended: its code, if no worker has run it, before what the journal knows of.
+    pub(super) fn told_failures(&self) -> impl Iterator<Item = &FailureRecord> {
+        self.on_worker.lost.iter().chain(self.failures.values())
+    }
+
     /// Whether its worker has the turn.
     pub(super) fn is_exchanging(&self) -> bool {
         !matches!(self.on_worker.exchange, Exchange::None)
@@ -77,7 +91,7 @@ impl Workflows {
         let Some(activation) = workflow.activation else { return false };
         self.turn(workflow, context, |engine, host| engine.resume(activation, OperationId(EXCHANGE), result, host));
         if !workflow.on_worker.is_lost {
-            workflow.on_worker.attempts = 0;
+            workflow.on_worker.lost = None;
         }
         true
     }
@@ -85,9 +99,19 @@ impl Workflows {
     /// An attempt was lost: its code begins again after a pause.
     pub(super) fn lose(&mut self, workflow: &mut Workflow, error: &Error, context: &mut WorkflowContext<'_, '_>) {
         self.forget_attempt(workflow, context);
-        let on_worker = &mut workflow.on_worker;
-        on_worker.attempts = on_worker.attempts.saturating_add(1);
-        let due = context.world.now.plus(retry_wait_ms(on_worker.attempts));
+        let now = context.world.now;
+        let attempts = workflow.on_worker.attempts().saturating_add(1);
+        let due = now.plus(passing_wait_ms(error.code, attempts));
+        let error_told = Error { detail: None, ..error.clone() };
+        workflow.on_worker.lost = Some(FailureRecord {
+            kind: None,
+            operation: CODE,
+            attempts,
+            failed: now,
+            next_try: Some(due),
+            name: String::new(),
+            error: error_told,
+        });
         self.timers.insert((due, workflow.id.sequence, AGAIN));
         tracing::debug!(invocation = %workflow.id, %error, "a workflow's worker was lost; its code begins again");
     }
@@ -121,7 +145,7 @@ impl Workflows {
             return false;
         }
         if workflow.has_work_under_way() {
-            let due = context.world.now.plus(retry_wait_ms(workflow.on_worker.attempts));
+            let due = context.world.now.plus(retry_wait_ms(workflow.on_worker.attempts()));
             self.timers.insert((due, workflow.id.sequence, AGAIN));
             return false;
         }

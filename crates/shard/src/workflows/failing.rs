@@ -17,11 +17,11 @@ use crate::bookkeeping::not_begun;
 use crate::context::read_only;
 use crate::failures::FAILURES;
 use crate::request::Sequence;
-use crate::retry::{Fate, fate_of_call, fate_of_code, retry_wait_ms};
+use crate::retry::{Fate, fate_of_call, fate_of_code, passing_wait_ms};
 use crate::typed_reply::ReplyTo;
 
 /// The operation that stands for the workflow's own code.
-const CODE: u32 = 0;
+pub(super) const CODE: u32 = 0;
 
 /// What failed.
 struct Failed {
@@ -239,7 +239,7 @@ impl Workflows {
             fate => fate,
         };
         let retry_at = match fate {
-            Fate::Passing => Some(context.world.now.plus(retry_wait_ms(attempts))),
+            Fate::Passing => Some(context.world.now.plus(passing_wait_ms(error.code, attempts))),
             Fate::Retried => {
                 let failed = Failed { operation, kind: Some(kind), name, policy };
                 note_failure(&mut workflow, failed, error.clone(), context)

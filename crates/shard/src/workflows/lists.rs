@@ -48,7 +48,7 @@ impl Workflows {
     /// What of a workflow failed and has not ended.
     fn failures_of(&self, id: Sequence, context: &mut WorkflowContext<'_, '_>) -> Result<Vec<FailureRecord>, Error> {
         if let Some(workflow) = self.live.get(&id) {
-            return Ok(workflow.failures.values().take(SHOWN_FAILURES).cloned().collect());
+            return Ok(workflow.told_failures().take(SHOWN_FAILURES).cloned().collect());
         }
         match context.books.failure_of_sent(id, context.rows)? {
             Some(failure) => Ok(vec![failure]),

@@ -41,6 +41,7 @@ def asgi(
     secret: str | bytes | None = None,
     threads: int = THREADS,
     kept_attempts: int = KEPT_ATTEMPTS,
+    concurrency: int | None = None,
 ) -> Application:
     """An application for these services.
 
@@ -49,6 +50,8 @@ def asgi(
         any, the application answers only clients on the loopback address.
     :param threads: how many plain ``def`` handlers run at once.
     :param kept_attempts: how many suspended handlers stay in memory. Others are run again.
+    :param concurrency: how many calls from outside run at once, in all processes together: 256 if it is left out. The
+        server has the others wait.
     """
     if secret is None:
         secret = os.environ.get(SECRET_VARIABLE) or None
@@ -57,7 +60,7 @@ def asgi(
     if secret is not None and len(secret) < SECRET_BYTES:
         # One signed request is enough to try guesses on.
         raise ValueError(f"the worker's secret has {len(secret)} bytes: use {SECRET_BYTES} bytes or more")
-    return Application(services, Worker(services, threads, kept_attempts), secret)
+    return Application(services, Worker(services, threads, kept_attempts, concurrency), secret)
 
 
 class Application:

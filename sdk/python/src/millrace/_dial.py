@@ -33,7 +33,14 @@ class Refused(Exception):
     """The server does not want this worker, and will not when it is asked again."""
 
 
-def connect(*services: type[Service], url: str, app: str, key: str | None = None, threads: int = THREADS) -> None:
+def connect(
+    *services: type[Service],
+    url: str,
+    app: str,
+    key: str | None = None,
+    threads: int = THREADS,
+    concurrency: int | None = None,
+) -> None:
     """Serves services to the node at ``url`` until the process is interrupted or terminated.
 
     Then it finishes the calls that are under way, for 10 seconds at most.
@@ -42,9 +49,10 @@ def connect(*services: type[Service], url: str, app: str, key: str | None = None
     :param key: an API key with the role ``worker``; that of the environment variable ``MILLRACE_KEY`` if it
         is left out.
     :param threads: how many plain ``def`` handlers run at once.
+    :param concurrency: how many calls from outside run at once: 256 if it is left out. The server has the others wait.
     """
     try:
-        asyncio.run(run_until_told(Dialer(services, url, app, key, threads)))
+        asyncio.run(run_until_told(Dialer(services, url, app, key, threads, concurrency)))
     except KeyboardInterrupt:
         pass
 
@@ -70,8 +78,9 @@ class Dialer:
         app: str,
         key: str | None = None,
         threads: int = THREADS,
+        concurrency: int | None = None,
     ) -> None:
-        self.worker = Worker(services, threads)
+        self.worker = Worker(services, threads, concurrency=concurrency)
         self._url = url
         self._app = app
         self._key = key if key is not None else os.environ.get(KEY_VARIABLE) or None

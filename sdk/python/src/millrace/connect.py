@@ -20,11 +20,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--app", help="the app that the services are; the module's name if it is left out")
     parser.add_argument("--key", help=f"an API key with the role worker; ${KEY_VARIABLE} if it is left out")
     parser.add_argument("--threads", type=int, default=THREADS, help="how many plain def handlers run at once")
+    parser.add_argument(
+        "--concurrency", type=int, help="how many calls from outside run at once; 256 if it is left out"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         name, services = load(options.target)
-        dialer = Dialer(services, options.url, options.app or name, options.key, options.threads)
+        app = options.app or name
+        dialer = Dialer(services, options.url, app, options.key, options.threads, options.concurrency)
         asyncio.run(run_until_told(dialer))
         if dialer.worker.threads_taken:
             # Their calls are void, but Python would wait for plain handlers that still run.

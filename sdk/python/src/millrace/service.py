@@ -48,6 +48,7 @@ class Definition:
         has_items = any(isinstance(field, ItemsField) for field in self.fields.values())
         default = _WHOLE_UP_TO_BYTES if has_items else 0
         self.whole_up_to_bytes = default if cls._whole_up_to_bytes is None else cls._whole_up_to_bytes
+        self.concurrency = cls._concurrency
 
     def _drop(self, attribute: str) -> None:
         """Forgets a handler of a base class that this class has replaced."""
@@ -65,14 +66,25 @@ class Service:
 
     _name: ClassVar[str | None] = None
     _whole_up_to_bytes: ClassVar[int | None] = None
+    _concurrency: ClassVar[int | None] = None
     _definition: ClassVar[Definition | None] = None
     _fields_left: ClassVar[Callable[[], None] | None] = None
 
-    def __init_subclass__(cls, *, name: str | None = None, whole_up_to_bytes: int | None = None, **others: Any) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        name: str | None = None,
+        whole_up_to_bytes: int | None = None,
+        concurrency: int | None = None,
+        **others: Any,
+    ) -> None:
         super().__init_subclass__(**others)
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"{cls.__name__}: a concurrency of {concurrency} would let nothing run")
         cls._name = name
         cls._definition = None
         cls._whole_up_to_bytes = whole_up_to_bytes
+        cls._concurrency = concurrency
         if not _NAME.fullmatch(cls.service_name()):
             raise TypeError(f"{cls.service_name()!r} cannot be the name of a service")
         if "__init__" in vars(cls):

@@ -19,6 +19,8 @@ def describe(definition: Definition) -> dict[str, Any]:
         "whole_up_to_bytes": definition.whole_up_to_bytes,
         "handlers": [_handler(handler) for handler in definition.handlers.values()],
     }
+    if definition.concurrency is not None:
+        described["concurrency"] = definition.concurrency
     if definition.routes:
         patterns = [name.split(" ", 1) for name in definition.routes]
         described["routes"] = [{"method": method, "path": path} for method, path in patterns]

@@ -33,10 +33,17 @@ class Worker:
     """Runs the handlers of some services. It belongs to one event loop."""
 
     def __init__(
-        self, services: Sequence[type[Service]], threads: int = THREADS, kept_attempts: int = KEPT_ATTEMPTS
+        self,
+        services: Sequence[type[Service]],
+        threads: int = THREADS,
+        kept_attempts: int = KEPT_ATTEMPTS,
+        concurrency: int | None = None,
     ) -> None:
         if not services:
             raise TypeError("a worker needs a service at least")
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"a concurrency of {concurrency} would let nothing run")
+        self._concurrency = concurrency
         self._definitions: dict[str, Definition] = {}
         for service in services:
             definition = service._define()
@@ -54,8 +61,10 @@ class Worker:
 
     def discovery(self, mode: str) -> bytes:
         """The discovery document."""
+        own = {} if self._concurrency is None else {"concurrency": self._concurrency}
         return dumps(
             {
+                **own,
                 "protocol": {"min": VERSION, "max": VERSION},
                 "mode": mode,
                 "sdk": f"millrace-python/{__version__}",

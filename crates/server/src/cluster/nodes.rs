@@ -1,0 +1,112 @@
+//! `millrace cluster join`, `drain` and `remove`: nodes come and go while the cluster runs.
+
+use std::time::{Duration, Instant};
+
+use millrace_client::Client;
+use millrace_peers::ClusterId;
+use serde_json::Value;
+
+use super::directory::MemberEntry;
+use super::make::{check_authority, make_joining};
+use super::status::{holds, owns};
+use super::{DrainArgs, JoinArgs, RemoveArgs};
+use crate::Failure;
+use crate::calls::{block_on, client};
+
+/// How often a node that drains is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Makes the directory of one more node.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
+    if args.data.join("cluster.json").exists() {
+        return Err(format!("{}: it is a node's directory already: give another", args.data.display()).into());
+    }
+    check_authority(&args.authority)?;
+    let client = client(&args.node)?;
+    let added = block_on(client.add_node(&args.http, &args.peer))?;
+    let wrong = || Failure::from(format!("the node at {} does not answer as a cluster's node does", args.node.url));
+    let number = |name: &str| added[name].as_u64().and_then(|number| u16::try_from(number).ok());
+    let id = added["cluster"].as_str().and_then(ClusterId::parse).ok_or_else(wrong)?;
+    let (node, shards) = (number("node").ok_or_else(wrong)?, number("shards").ok_or_else(wrong)?);
+    let guidance = block_on(client.guidance())?;
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+    let entry = |(number, entry): (&String, &Value)| {
+        let (http, peer) = (text(entry, "http"), text(entry, "peer"));
+        Some(MemberEntry { node: number.parse().ok()?, http, peer, s3: None })
+    };
+    let known = guidance["nodes"].as_object().into_iter().flatten().filter_map(entry);
+    let own = MemberEntry { node, http: args.http.clone(), peer: args.peer.clone(), s3: args.s3.clone() };
+    let mut members: Vec<MemberEntry> = known.filter(|member| member.node != node).chain([own]).collect();
+    members.sort_by_key(|member| member.node);
+    make_joining(&args.data, &args.authority, (id, node, shards), members)?;
+    println!("{}", args.data.display());
+    eprintln!("node {node}: carry the directory to its machine, and start `millrace serve --cluster-data DIR` there");
+    Ok(())
+}
+
+/// Has what a node holds moved to others, and waits until it is.
+///
+/// # Errors
+/// What the cluster answered, or that it takes too long.
+pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
+    let client = client(&args.at)?;
+    if args.undo {
+        return block_on(client.drain_node(args.number, false));
+    }
+    block_on(client.drain_node(args.number, true))?;
+    wait_until_drained(&client, args.number, Duration::from_secs(args.wait_s))
+}
+
+/// Takes a node out that has drained, or that is dead.
+///
+/// # Errors
+/// What the cluster answered, or that it takes too long.
+pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
+    let client = client(&args.at)?;
+    let wait = Duration::from_secs(args.wait_s);
+    let until = Instant::now() + wait;
+    let guidance = block_on(client.guidance())?;
+    let entry = &guidance["nodes"][args.number.to_string()];
+    let has_begun = entry["incarnation"].as_u64().unwrap_or(0) > 0;
+    if has_begun && entry["is_alive"] == false {
+        block_on(client.drain_node(args.number, true))?;
+        wait_until_drained(&client, args.number, wait)?;
+    }
+    loop {
+        match block_on(client.remove_node(args.number)) {
+            // What it held in the guidance's own shard moves last.
+            Err(error) if error.to_string().contains("overloaded") && Instant::now() < until => {
+                std::thread::sleep(LOOK)
+            }
+            result => return result,
+        }
+    }
+}
+
+fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), Failure> {
+    let until = Instant::now() + wait;
+    let mut told = usize::MAX;
+    loop {
+        // The node that is asked may be about to lose its leader.
+        let left = block_on(client.guidance()).map(|guidance| owns(&guidance, node) + holds(&guidance, node));
+        match left {
+            Ok(0) => return Ok(()),
+            Ok(left) if left < told => {
+                eprintln!("node {node} still holds {left} shards, or owns them");
+                told = left;
+            }
+            _ => {}
+        }
+        if Instant::now() >= until {
+            return Err(format!(
+                "node {node} still holds shards after {} s; it goes on: look again later",
+                wait.as_secs()
+            )
+            .into());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
