@@ -37,8 +37,6 @@ use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
-use crate::core::Core;
-
 pub(crate) use bodies::{Carrier, UNSETTLED};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
