@@ -159,6 +159,10 @@ impl Guide {
             self.tell_cores(|| NodeMessage::Guided { shard, owner, epoch, replicas: replicas.clone() });
         }
         self.cluster.set_guidance(Arc::new(guidance));
+        if let Some(carrier) = &self.shared.carrier {
+            // This node may be one of other shards from now on.
+            carrier.look();
+        }
         self.said_ns = 0;
     }
 

@@ -44,9 +44,9 @@ impl Carrier {
     /// Gets what others have and this node lacks. Says whether it has got all of it.
     async fn catch_up(self: &Arc<Self>) -> bool {
         let mut is_whole = true;
-        for member in &self.cluster.options.members {
-            if member.node != self.cluster.me() && self.hears(member.node) {
-                is_whole &= self.catch_up_with(member.node).await;
+        for other in self.cluster.others(&self.cluster.guidance()) {
+            if self.hears(other.node) {
+                is_whole &= self.catch_up_with(other.node).await;
             }
         }
         is_whole

@@ -230,21 +230,24 @@ impl Carrier {
         self.cluster.hears(node, self.clock.monotonic_ns())
     }
 
-    /// The nodes that hold a shard.
-    fn replicas(&self, name: BodyName) -> Vec<NodeId> {
+    /// The nodes that hold a shard, and those that are to hold it.
+    fn holders(&self, name: BodyName) -> [BTreeSet<NodeId>; 2] {
         let guidance = self.cluster.guidance();
+        let nodes = |nodes: &[u16]| nodes.iter().copied().map(NodeId).collect();
         let place = guidance.shards.get(usize::from(name.shard.0));
-        place.map_or_else(Vec::new, |place| place.replicas.iter().copied().map(NodeId).collect())
+        place.map_or_else(Default::default, |place| [nodes(&place.replicas), nodes(place.holders())])
     }
 
-    /// The other nodes that hold a shard.
-    fn others(&self, name: BodyName) -> Vec<NodeId> {
-        let me = self.cluster.me();
-        self.replicas(name).into_iter().filter(|node| *node != me).collect()
+    /// The other nodes that hold a shard or are to hold it.
+    fn others(&self, name: BodyName) -> BTreeSet<NodeId> {
+        let [mut all, wanted] = self.holders(name);
+        all.extend(wanted);
+        all.remove(&self.cluster.me());
+        all
     }
 
     fn is_mine(&self, name: BodyName) -> bool {
-        self.replicas(name).contains(&self.cluster.me())
+        self.holders(name).iter().any(|nodes| nodes.contains(&self.cluster.me()))
     }
 
     /// Tells the other nodes what became of a body.

@@ -3,6 +3,7 @@
 //! So an entry never waits for a body, and a replica takes entries without knowing what is in them. Any majority that commits
 //! an entry has a node in common with the one that holds the body: what the entry names is on a disk of a node that goes on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millrace_base::{Error, ErrorCode};
@@ -26,22 +27,24 @@ impl Carrier {
     /// # Errors
     /// `overloaded` without a majority.
     pub(crate) async fn spread(self: &Arc<Self>, name: BodyName) -> Result<(), Error> {
-        let replicas = self.replicas(name);
-        let majority = replicas.len() / 2 + 1;
-        let mut holders = usize::from(replicas.contains(&self.cluster.me()));
+        let sets = self.holders(name);
+        // While the replicas change, of those before and of those to come.
+        let is_enough =
+            |holders: &BTreeSet<NodeId>| sets.iter().all(|nodes| nodes.intersection(holders).count() > nodes.len() / 2);
+        let mut holders = BTreeSet::from([self.cluster.me()]);
         let (done, mut offered) = unbounded_channel();
         for node in self.others(name) {
             let (carrier, done) = (Arc::clone(self), done.clone());
             tokio::task::spawn_local(async move {
                 // Nobody waits any more once a majority is there.
-                let _ = done.send(carrier.offer(node, name).await);
+                let _ = done.send(carrier.offer(node, name).await.then_some(node));
             });
         }
         drop(done);
         let until = Instant::now() + LONGEST;
-        while holders < majority {
+        while !is_enough(&holders) {
             match timeout_at(until, offered.recv()).await {
-                Ok(Some(is_held)) => holders += usize::from(is_held),
+                Ok(Some(held)) => holders.extend(held),
                 Ok(None) | Err(_) => {
                     let message =
                         "a majority of the nodes could not take the object's content; nothing happened: try again";
