@@ -93,8 +93,7 @@ impl<P: Platform> Core<P> {
 
     /// Whether a cluster's shard, for which a request has come, cannot take it on this core.
     fn is_elsewhere(&self, job: &Job) -> bool {
-        let is_open = |shard| matches!(self.way_to(shard), Way::Open) && self.cut_off_ns(shard).is_none();
-        self.is_replicated() && job.shard().is_some_and(|shard| !is_open(shard))
+        self.is_replicated() && job.shard().is_some_and(|shard| !self.takes_requests(shard))
     }
 
     /// Answers a query without an idempotency key at once, where its shard is of this core, can do so, and nobody waits

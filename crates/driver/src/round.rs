@@ -20,6 +20,7 @@ impl<P: Platform> Core<P> {
         // Work that nobody waits for shares one round.
         let has_due = self.run_due_shards(began_ns + ROUND_NS / 2);
         self.carry_mail_until(began_ns + ROUND_NS);
+        self.hand_on();
         self.end_replicas_round();
         self.commit();
         self.queue.end_round();

@@ -9,7 +9,6 @@ use crate::core::Core;
 use crate::message::Job;
 use crate::outputs::{Event, too_much_work};
 use crate::platform::Platform;
-use crate::replicated::Way;
 
 impl<P: Platform> Core<P> {
     pub(crate) fn run_route(&mut self, to: ReplyTo<RouteReply>, call: RouteCall) {
@@ -34,8 +33,7 @@ impl<P: Platform> Core<P> {
             }
             UnplacedStep::Coordinator(unplaced, shard) => {
                 let owner = self.options.placement.core_of(shard);
-                let is_cut_off = self.cut_off_ns(shard).is_some();
-                if self.is_replicated() && (is_cut_off || !matches!(self.way_to(shard), Way::Open)) {
+                if self.is_replicated() && !self.takes_requests(shard) {
                     return self.route_goes_on(unplaced, shard);
                 }
                 if owner == self.options.index {

@@ -64,6 +64,9 @@ pub struct Place {
     pub epoch: u64,
     /// The node that owns it.
     pub owner: u16,
+    /// The node that the owner is to hand it to. It owns the shard in the next epoch, which is nobody else's. 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub next: u16,
     /// The nodes that hold its log and count, ascending: what its owner has said last.
     pub replicas: Vec<u16>,
     /// Where in its log they were agreed on.
@@ -75,6 +78,24 @@ pub struct Place {
 }
 
 impl Place {
+    /// The node that owns the shard, or is about to.
+    #[must_use]
+    pub fn heir(&self) -> u16 {
+        if self.next == 0 { self.owner } else { self.next }
+    }
+
+    /// A node owns the shard in an epoch that no node was ever given.
+    pub(crate) fn appoint(&mut self, owner: u16) {
+        self.epoch += 1 + u64::from(self.next != 0);
+        (self.owner, self.next) = (owner, 0);
+    }
+
+    /// The owner has handed the shard on.
+    pub(crate) fn handed_on(&mut self) {
+        self.epoch += 1;
+        (self.owner, self.next) = (self.next, 0);
+    }
+
     /// The nodes that are to hold the log.
     #[must_use]
     pub fn holders(&self) -> &[u16] {
@@ -175,7 +196,7 @@ impl Guidance {
             };
             is_list(&place.replicas)
                 && is_list(&place.wanted)
-                && (place.owner == 0 || place.replicas.contains(&place.owner))
+                && [place.owner, place.next].iter().all(|node| *node == 0 || place.replicas.contains(node))
         };
         if !guidance.shards.iter().all(is_sound) {
             return wrong("a shard whose owner or replicas are not nodes, or not in order");
@@ -183,10 +204,10 @@ impl Guidance {
         Ok(guidance)
     }
 
-    /// How many shards a node owns.
+    /// How many shards a node owns, or is about to.
     #[must_use]
     pub fn owned_by(&self, node: u16) -> usize {
-        self.shards.iter().filter(|place| place.owner == node).count()
+        self.shards.iter().filter(|place| place.heir() == node).count()
     }
 
     /// How many shards' logs a node holds, or is to hold.

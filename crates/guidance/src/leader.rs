@@ -46,7 +46,7 @@ impl Default for Timing {
 /// dead: often the leader before it.
 #[derive(Clone, Debug, Default)]
 pub struct Audience {
-    heard: BTreeMap<u16, Heard>,
+    pub(crate) heard: BTreeMap<u16, Heard>,
 }
 
 impl Audience {
@@ -67,20 +67,22 @@ impl Audience {
 #[derive(Clone, Debug)]
 pub struct Leader {
     me: u16,
-    timing: Timing,
+    pub(crate) timing: Timing,
     since_ns: u64,
-    audience: Audience,
+    pub(crate) audience: Audience,
     /// When a node or an owner last changed.
     changed_ns: u64,
     moved_ns: u64,
     /// Since when the owner of a shard's epoch says that it cannot serve it.
     stuck: BTreeMap<(u16, u64), u64>,
+    /// Since when the owner of a shard's epoch is to hand it on.
+    pub(crate) handing: BTreeMap<(usize, u64), u64>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Heard {
+pub(crate) struct Heard {
     at_ns: u64,
-    status: Status,
+    pub status: Status,
     is_unlinked: bool,
 }
 
@@ -88,7 +90,16 @@ impl Leader {
     /// A leader that knows of the others what it has heard so far.
     #[must_use]
     pub fn new(me: u16, timing: Timing, now_ns: u64, audience: Audience) -> Self {
-        Self { me, timing, since_ns: now_ns, audience, changed_ns: now_ns, moved_ns: now_ns, stuck: BTreeMap::new() }
+        Self {
+            me,
+            timing,
+            since_ns: now_ns,
+            audience,
+            changed_ns: now_ns,
+            moved_ns: now_ns,
+            stuck: BTreeMap::new(),
+            handing: BTreeMap::new(),
+        }
     }
 
     /// A node has spoken; this one says so of itself as well.
@@ -116,6 +127,9 @@ impl Leader {
     /// The guidance that should follow `guidance`, if any. To be asked again once that is committed.
     pub fn decide(&mut self, now_ns: u64, guidance: &Guidance) -> Option<Guidance> {
         let mut next = guidance.clone();
+        // What was handed on was decided before.
+        self.note_handed_on(now_ns, &mut next);
+        let begun = next.clone();
         let restarted = self.note_nodes(now_ns, &mut next);
         if guidance.epoch == 0 && !self.may_begin(now_ns, &next) {
             return None;
@@ -123,12 +137,12 @@ impl Leader {
         for place in &mut next.shards {
             // What it had in memory is gone, and nobody knows what it had promised to do.
             if restarted.contains(&place.owner) {
-                place.epoch += 1;
+                place.appoint(place.owner);
             }
         }
         self.replace_owners(&mut next);
         self.overcome_obstacles(now_ns, guidance, &mut next);
-        if next == *guidance {
+        if next == begun {
             self.balance(now_ns, &mut next);
         } else {
             self.changed_ns = now_ns;
@@ -179,7 +193,13 @@ impl Leader {
         heard == next.nodes.len() || now_ns >= self.since_ns + self.timing.first_ns && heard * 2 > next.nodes.len()
     }
 
-    fn is_caught_up(&self, node: u16) -> bool {
+    /// Whether a node is neither told to go nor about to stop.
+    pub(crate) fn is_staying(&self, next: &Guidance, node: u16) -> bool {
+        let is_stopping = self.audience.heard.get(&node).is_some_and(|heard| heard.status.is_leaving);
+        !is_stopping && next.nodes.get(&node).is_none_or(|entry| !entry.is_draining)
+    }
+
+    pub(crate) fn is_caught_up(&self, node: u16) -> bool {
         self.audience.heard.get(&node).is_some_and(|heard| heard.status.is_caught_up)
     }
 
@@ -187,17 +207,22 @@ impl Leader {
     fn replace_owners(&self, next: &mut Guidance) {
         for shard in 0..next.shards.len() {
             let place = &next.shards[shard];
-            let is_draining = next.nodes.get(&place.owner).is_some_and(|entry| entry.is_draining);
+            let is_draining = !self.is_staying(next, place.owner);
             let is_moving = !place.holders().contains(&place.owner);
             let are_ready = place.holders().iter().all(|node| place.replicas.contains(node));
             let is_leaving = is_draining || is_moving && are_ready;
             if next.is_alive(place.owner) && !is_leaving {
                 continue;
             }
-            // A node that is merely to go serves until another can.
-            let must_be_caught_up = is_leaving && next.is_alive(place.owner);
-            if let Some(owner) = self.best_owner(next, place, must_be_caught_up, place.owner) {
-                appoint(&mut next.shards[shard], owner);
+            // A node that is merely to go serves until another can, and hands the shard to that one.
+            let hands_over = next.is_alive(place.owner);
+            if hands_over && place.next != 0 {
+                continue;
+            }
+            match self.best_owner(next, place, hands_over, place.owner) {
+                Some(owner) if hands_over => next.shards[shard].next = owner,
+                Some(owner) => next.shards[shard].appoint(owner),
+                None => {}
             }
         }
     }
@@ -206,8 +231,10 @@ impl Leader {
     /// with the fewest shards.
     fn best_owner(&self, next: &Guidance, place: &Place, must_be_caught_up: bool, other_than: u16) -> Option<u16> {
         let may_own = |node: &u16| {
-            let is_staying = next.nodes.get(node).is_some_and(|entry| entry.is_alive && !entry.is_draining);
-            is_staying && *node != other_than && (!must_be_caught_up || self.is_caught_up(*node))
+            next.is_alive(*node)
+                && self.is_staying(next, *node)
+                && *node != other_than
+                && (!must_be_caught_up || self.is_caught_up(*node))
         };
         let is_leaving = |node: &u16| !place.holders().contains(node);
         let order = |node: &u16| (!self.is_caught_up(*node), is_leaving(node), next.owned_by(*node), *node);
@@ -222,7 +249,8 @@ impl Leader {
                 // An answer to an earlier appointment, or one that is replaced just now.
                 let is_current = guidance.shards.get(index) == next.shards.get(index)
                     && guidance.shards.get(index).is_some_and(|place| {
-                        (place.owner, place.epoch) == (*node, obstacle.epoch) && guidance.is_alive(*node)
+                        let is_its = (place.owner, place.epoch) == (*node, obstacle.epoch);
+                        is_its && place.next == 0 && guidance.is_alive(*node)
                     });
                 if !is_current {
                     continue;
@@ -233,11 +261,11 @@ impl Leader {
                 let mut place = next.shards[index].clone();
                 place.epoch = place.epoch.max(obstacle.promised);
                 if next.is_alive(obstacle.best) && place.replicas.contains(&obstacle.best) {
-                    appoint(&mut place, obstacle.best);
+                    place.appoint(obstacle.best);
                 } else if obstacle.promised >= obstacle.epoch {
-                    appoint(&mut place, *node);
+                    place.appoint(*node);
                 } else if has_waited && let Some(other) = self.best_owner(next, &place, false, *node) {
-                    appoint(&mut place, other);
+                    place.appoint(other);
                 } else {
                     continue;
                 }
@@ -256,10 +284,10 @@ impl Leader {
         }
         let mut best: Option<(usize, usize, u16)> = None;
         for (shard, place) in next.shards.iter().enumerate() {
-            let may_own = |node: &u16| {
-                let entry = next.nodes.get(node);
-                entry.is_some_and(|entry| entry.is_alive && !entry.is_draining) && self.is_caught_up(*node)
-            };
+            let may_own = |node: &u16| next.is_alive(*node) && self.is_staying(next, *node) && self.is_caught_up(*node);
+            if place.next != 0 {
+                continue;
+            }
             for to in place.holders().iter().filter(|node| place.replicas.contains(node) && may_own(node)) {
                 let gain = next.owned_by(place.owner).saturating_sub(next.owned_by(*to));
                 if gain >= 2 && best.is_none_or(|(most, ..)| gain > most) {
@@ -268,13 +296,8 @@ impl Leader {
             }
         }
         if let Some((_, shard, to)) = best {
-            appoint(&mut next.shards[shard], to);
+            next.shards[shard].next = to;
             self.moved_ns = now_ns;
         }
     }
-}
-
-fn appoint(place: &mut Place, owner: u16) {
-    place.owner = owner;
-    place.epoch += 1;
 }

@@ -1,12 +1,12 @@
 //! Leaders on a clock that the test moves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use crate::document::{Guidance, NodeEntry};
+use crate::document::{Guidance, NodeEntry, Place};
 use crate::leader::{Audience, Leader, Timing};
-use crate::status::{Obstacle, Status};
+use crate::status::{Obstacle, Opened, Status};
 
 const MS: u64 = 1_000_000;
 
@@ -18,6 +18,10 @@ struct Cluster {
     /// Incarnation of each node that speaks.
     speaking: BTreeMap<u16, u64>,
     obstacles: BTreeMap<u16, Vec<Obstacle>>,
+    /// Nodes that are about to stop.
+    leaving: BTreeSet<u16>,
+    /// Whether owners hand on what they should.
+    hands_on: bool,
     /// Each epoch of each shard, and its owner.
     reigns: BTreeMap<(usize, u64), u16>,
 }
@@ -31,8 +35,18 @@ impl Cluster {
             guidance: Guidance::first(entries, shards, 0),
             speaking: (1..=nodes).map(|node| (node, 1)).collect(),
             obstacles: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            hands_on: true,
             reigns: BTreeMap::new(),
         }
+    }
+
+    /// What a node was handed, as the next status says it.
+    fn opened_by(&self, node: u16) -> Vec<Opened> {
+        let is_its =
+            |place: &(u16, &Place)| self.hands_on && place.1.next == node && self.speaking.contains_key(&place.1.owner);
+        let places = (0u16..).zip(&self.guidance.shards);
+        places.filter(is_its).map(|(shard, place)| Opened { shard, epoch: place.epoch + 1 }).collect()
     }
 
     fn step(&mut self) {
@@ -45,6 +59,8 @@ impl Cluster {
                 is_caught_up: true,
                 obstacles: self.obstacles.get(node).cloned().unwrap_or_default(),
                 held: Vec::new(),
+                opened: self.opened_by(*node),
+                is_leaving: self.leaving.contains(node),
             };
             self.leader.heard(self.now_ns, *node, status);
         }
@@ -53,8 +69,12 @@ impl Cluster {
             for (index, (before, after)) in self.guidance.shards.iter().zip(&next.shards).enumerate() {
                 assert!(after.epoch >= before.epoch, "epochs only rise");
                 assert!(after.epoch > before.epoch || after.owner == before.owner, "another owner, another epoch");
-                let owner = *self.reigns.entry((index, after.epoch)).or_insert(after.owner);
-                assert_eq!(owner, after.owner, "one owner in each epoch");
+                for (epoch, owner) in [(after.epoch, after.owner), (after.epoch + 1, after.next)] {
+                    if owner != 0 {
+                        let first = *self.reigns.entry((index, epoch)).or_insert(owner);
+                        assert_eq!(first, owner, "one owner in each epoch");
+                    }
+                }
             }
             assert_eq!(Guidance::decode(&next.encode()).as_ref(), Ok(&next));
             self.guidance = next;
@@ -194,8 +214,56 @@ fn a_node_that_drains_keeps_its_shards_until_others_can_have_them() {
     cluster.guidance.nodes.get_mut(&3).expect("a node").is_draining = true;
     cluster.run_ms(100);
     assert_eq!(cluster.counts(), [3, 3, 0]);
+    assert!(cluster.guidance.shards.iter().any(|place| place.owner == 3 && place.next != 0), "it hands them on");
+    cluster.run_ms(100);
+    assert!(cluster.guidance.shards.iter().all(|place| place.owner != 3 && place.next == 0));
     cluster.run_ms(10_000);
     assert_eq!(cluster.counts(), [3, 3, 0]);
+}
+
+#[test]
+fn a_node_that_is_about_to_stop_hands_its_shards_on_and_gets_them_back() {
+    let mut cluster = Cluster::new(3, 6);
+    cluster.run_ms(1_000);
+    cluster.leaving.insert(2);
+    cluster.run_ms(300);
+    assert_eq!(cluster.counts(), [3, 0, 3]);
+    assert!(!cluster.guidance.nodes[&2].is_draining, "it comes back");
+    cluster.leaving.clear();
+    cluster.speaking.insert(2, 7);
+    cluster.run_ms(10_000);
+    assert_eq!(cluster.counts(), [2, 2, 2]);
+}
+
+#[test]
+fn what_is_not_handed_on_goes_back_to_its_owner_in_an_epoch_of_its_own() {
+    let mut cluster = Cluster::new(3, 3);
+    cluster.run_ms(1_000);
+    cluster.hands_on = false;
+    cluster.leaving.insert(2);
+    cluster.step();
+    let index = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    let before = cluster.guidance.shards[index].clone();
+    assert_ne!(before.next, 0);
+    cluster.leaving.clear();
+    cluster.run_ms(3_000);
+    let after = &cluster.guidance.shards[index];
+    assert_eq!((after.owner, after.next, after.epoch), (2, 0, before.epoch + 2), "the next one is the heir's for ever");
+}
+
+#[test]
+fn an_owner_that_dies_while_it_hands_on_is_replaced() {
+    let mut cluster = Cluster::new(3, 3);
+    cluster.run_ms(1_000);
+    cluster.hands_on = false;
+    cluster.leaving.insert(2);
+    cluster.step();
+    let index = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    let epoch = cluster.guidance.shards[index].epoch;
+    cluster.speaking.remove(&2);
+    cluster.run_ms(1_000);
+    let after = &cluster.guidance.shards[index];
+    assert!(after.owner != 2 && after.next == 0 && after.epoch >= epoch + 2);
 }
 
 proptest! {

@@ -8,6 +8,7 @@
 //! clocks, draw randomness, or be async; must not know how nodes talk.
 
 mod document;
+mod handing;
 mod leader;
 mod membership;
 mod placing;
@@ -17,7 +18,7 @@ pub use document::{AppEntry, Guidance, GuidanceError, NextApp, NodeEntry, Place,
 pub use leader::{Audience, Leader, Timing};
 pub use membership::Refused;
 pub use placing::{MetaStep, meta_step};
-pub use status::{Held, Obstacle, Status};
+pub use status::{Held, Obstacle, Opened, Status};
 
 #[cfg(test)]
 mod leader_tests;

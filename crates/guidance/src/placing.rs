@@ -19,7 +19,9 @@ pub(crate) fn note_held(next: &mut Guidance, node: u16, held: &Held) {
     let Some(place) = next.shards.get_mut(usize::from(held.shard)) else { return };
     // The owner always counts, so that guidance never names one that does not hold the log.
     let is_current = (place.owner, place.epoch) == (node, held.epoch) && held.replicas.contains(&node);
-    if is_current && is_known && held.agreed > place.agreed {
+    // Nor does the heir go before it has got the shard.
+    let has_heir = place.next == 0 || held.replicas.contains(&place.next);
+    if is_current && is_known && has_heir && held.agreed > place.agreed {
         place.replicas.clone_from(&held.replicas);
         place.agreed = held.agreed;
     }

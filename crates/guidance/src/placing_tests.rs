@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::document::{Guidance, NodeEntry};
 use crate::leader::{Audience, Leader, Timing};
 use crate::placing::{MetaStep, meta_step};
-use crate::status::{Held, Status};
+use crate::status::{Held, Opened, Status};
 
 const MS: u64 = 1_000_000;
 
@@ -69,6 +69,9 @@ impl Cluster {
         for node in self.speaking.clone() {
             let mut status =
                 Status { incarnation: 1, guidance_epoch: self.guidance.epoch, is_caught_up: true, ..Status::default() };
+            for (shard, place) in (0u16..).zip(&self.guidance.shards).filter(|(_, place)| place.next == node) {
+                status.opened.push(Opened { shard, epoch: place.epoch + 1 });
+            }
             for (shard, place) in (0u16..).zip(&self.guidance.shards).filter(|(_, place)| place.owner == node) {
                 let (held, agreed) = &self.held[usize::from(shard)];
                 if *agreed > place.agreed {

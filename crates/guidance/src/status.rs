@@ -21,6 +21,22 @@ pub struct Status {
     /// Shards that it serves and whose logs other nodes hold than guidance says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
+    /// Shards that it serves in a later epoch than guidance says: they were handed to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub opened: Vec<Opened>,
+    /// It is about to stop: others should own its shards.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_leaving: bool,
+}
+
+/// A shard that a node serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Opened {
+    /// The shard.
+    pub shard: u16,
+    /// In which epoch.
+    pub epoch: u64,
 }
 
 /// Who holds the log of a shard, as its owner knows it.

@@ -181,6 +181,9 @@ impl Node {
     /// # Errors
     /// The first thing that went wrong; the rest was stopped all the same.
     pub fn stop(self) -> Result<(), StartError> {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.leave(&self.shared);
+        }
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.drain.send_replace(true);
         let mut result = Ok(());

@@ -118,6 +118,11 @@ pub enum Command {
         /// The epoch that ended for this node.
         epoch: Epoch,
     },
+    /// The owner of that epoch gives nothing on its lease any more: whoever is to own the shard next may take it.
+    Released {
+        /// The owner's epoch.
+        epoch: Epoch,
+    },
     /// Read entries for a peer, as many as fit in `bytes` and at least one.
     ReadLog {
         /// For whom.

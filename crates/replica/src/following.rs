@@ -82,6 +82,9 @@ impl Following {
         step.hear_owner(from, append.asks_lease);
         self.has_owner = true;
         self.round = self.round.max(append.round);
+        if !append.asks_lease && step.core.settings.lease_ns > 0 {
+            step.out.push(Command::Released { epoch });
+        }
         if !step.core.holds(append.prev) {
             let have = step.core.log.meet(append.prev);
             if step.core.is_promise_durable() {
@@ -230,4 +233,30 @@ pub(crate) fn resync(step: &mut Step<'_>, from: NodeId, nonce: u64, is_owner: bo
     let set: ReplicaSet = core.log.set().clone();
     let owner_last = is_owner.then_some(core.log.last());
     step.send(from, Message::ResyncAnswer { nonce, promised: core.promised, owner_last, set });
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::event::Event;
+    use crate::log_view::LogView;
+    use crate::replica::{Recovered, Replica};
+    use crate::settings::Settings;
+
+    use super::*;
+
+    #[test]
+    fn an_owner_that_gives_up_its_lease_is_heard_and_one_that_asks_for_it_is_not_said_to_have() {
+        let set = ReplicaSet::of([1, 2, 3].map(NodeId));
+        let log = LogView::new(EntryId::ZERO, Lsn::ZERO, set);
+        let recovered = Recovered { promised: Promised::default(), log, is_whole: true };
+        let mut replica = Replica::start(NodeId(2), Settings::default(), 0, 1, recovered);
+        for asks_lease in [true, false, true] {
+            let (epoch, prev) = (Epoch(4), EntryId::ZERO);
+            let message =
+                Message::Append { epoch, round: 1, asks_lease, committed: Lsn::ZERO, prev, entries: Vec::new() };
+            let mut out = Vec::new();
+            replica.handle(1, Event::Received { from: NodeId(1), message }, &mut out);
+            assert_eq!(out.contains(&Command::Released { epoch }), !asks_lease, "{out:?}");
+        }
+    }
 }

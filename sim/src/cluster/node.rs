@@ -47,8 +47,8 @@ pub struct Shared {
     pub bug: Option<ClusterBug>,
 }
 
-/// Who owns a shard, in which epoch, and who is to hold its log.
-pub type News = (ShardId, NodeId, Epoch, Vec<NodeId>);
+/// Who owns a shard and is to have it next, in which epoch, and who is to hold its log.
+pub type News = (ShardId, (NodeId, Option<NodeId>), Epoch, Vec<NodeId>);
 
 /// What replicas have said of their roles.
 #[derive(Default)]

@@ -14,6 +14,8 @@ const PATIENCE_NS: u64 = 1_500_000_000;
 struct Guided {
     epoch: u64,
     owner: NodeId,
+    /// Who is to have it in the next epoch.
+    next: Option<NodeId>,
     /// Who is to hold the log.
     wanted: BTreeSet<NodeId>,
     /// Who does, as its owner has said last, and where in the log that was agreed on.
@@ -25,7 +27,7 @@ struct Guided {
 
 impl Guided {
     fn news(&self, shard: ShardId) -> News {
-        (shard, self.owner, Epoch(self.epoch), self.wanted.iter().copied().collect())
+        (shard, (self.owner, self.next), Epoch(self.epoch), self.wanted.iter().copied().collect())
     }
 }
 
@@ -41,7 +43,8 @@ impl Oracle {
         let guided = |(shard, set): (u16, &ReplicaSet)| {
             let held: BTreeSet<NodeId> = set.voters().collect();
             let owner = held.iter().copied().nth(usize::from(shard) % held.len()).expect("somebody holds it");
-            let guided = Guided { epoch: 1, owner, wanted: held.clone(), held, agreed: Lsn::ZERO, since_ns: 0 };
+            let guided =
+                Guided { epoch: 1, owner, next: None, wanted: held.clone(), held, agreed: Lsn::ZERO, since_ns: 0 };
             (ShardId(shard), guided)
         };
         Self { guided: (0..).zip(sets).map(guided).collect() }
@@ -62,8 +65,34 @@ impl Oracle {
     /// A node gets the next epoch of a shard.
     pub fn appoint(&mut self, shard: ShardId, owner: NodeId, now_ns: u64, nodes: &mut Nodes) {
         let Some(guided) = self.guided.get_mut(&shard) else { return };
-        (guided.epoch, guided.owner, guided.since_ns) = (guided.epoch + 1, owner, now_ns);
+        // The next epoch is the heir's for ever.
+        guided.epoch += 1 + u64::from(guided.next.take().is_some());
+        (guided.owner, guided.since_ns) = (owner, now_ns);
         nodes.values_mut().for_each(|node| node.news.push_back(guided.news(shard)));
+    }
+
+    /// The owner of a shard is to hand it to another node.
+    pub fn hand_on(&mut self, shard: ShardId, now_ns: u64, rng: &mut Rng, nodes: &mut Nodes) -> bool {
+        let Some(guided) = self.guided.get_mut(&shard).filter(|guided| guided.next.is_none()) else { return false };
+        let others: Vec<NodeId> = guided.held.iter().copied().filter(|node| *node != guided.owner).collect();
+        (guided.next, guided.since_ns) = (Some(others[rng.index(others.len())]), now_ns);
+        nodes.values_mut().for_each(|node| node.news.push_back(guided.news(shard)));
+        true
+    }
+
+    /// Notes which shards were handed on.
+    pub fn look_at_heirs(&mut self, now_ns: u64, nodes: &mut Nodes) -> u64 {
+        let mut handed_on = 0;
+        for (shard, guided) in &mut self.guided {
+            let heir = guided.next.and_then(|next| nodes.get_mut(&next));
+            if heir.is_some_and(|heir| heir.serving(*shard) == Some(Epoch(guided.epoch + 1))) {
+                (guided.owner, guided.epoch) = (guided.next.take().expect("it serves"), guided.epoch + 1);
+                guided.since_ns = now_ns;
+                handed_on += 1;
+                nodes.values_mut().for_each(|node| node.news.push_back(guided.news(*shard)));
+            }
+        }
+        handed_on
     }
 
     /// Another node is to hold the log of a shard instead of one that does.
@@ -113,7 +142,7 @@ impl Oracle {
     /// Whether all logs are where they are to be.
     #[must_use]
     pub fn has_moved_all(&self) -> bool {
-        self.guided.values().all(|guided| guided.held == guided.wanted)
+        self.guided.values().all(|guided| guided.held == guided.wanted && guided.next.is_none())
     }
 
     /// Hears who holds which log, has others own what moves away, and has nodes forget what they hold no more.
@@ -131,7 +160,7 @@ impl Oracle {
             for node in nodes.values_mut().filter(|node| !held.contains(&node.id) && !wanted.contains(&node.id)) {
                 forgotten += u64::from(rng.chance(1, 3) && node.forget(shard, agreed));
             }
-            if !wanted.contains(&guided.owner) && wanted.is_subset(&held) {
+            if !wanted.contains(&guided.owner) && wanted.is_subset(&held) && guided.next.is_none() {
                 let next = wanted.iter().copied().nth(rng.index(wanted.len())).expect("somebody is to hold it");
                 self.appoint(shard, next, now_ns, nodes);
             }
@@ -141,9 +170,9 @@ impl Oracle {
 
     /// An appointment could not be followed.
     pub fn taken(&mut self, shard: ShardId, promised: Promised, now_ns: u64, nodes: &mut Nodes) {
-        let Some(guided) = self.guided.get_mut(&shard).filter(|guided| guided.epoch <= promised.epoch.0) else {
-            return;
-        };
+        // What the heir has promised itself is its own.
+        let is_taken = |guided: &&mut Guided| guided.epoch <= promised.epoch.0 && guided.next.is_none();
+        let Some(guided) = self.guided.get_mut(&shard).filter(is_taken) else { return };
         guided.epoch = promised.epoch.0;
         let owner = guided.owner;
         self.appoint(shard, owner, now_ns, nodes);
@@ -168,7 +197,7 @@ impl Oracle {
             let Some(guided) = self.guided.get_mut(&shard) else { continue };
             let owner = nodes.get_mut(&guided.owner);
             let is_served = owner.is_some_and(|owner| owner.serving(shard) == Some(Epoch(guided.epoch)));
-            if is_served && !is_dead[&guided.owner] {
+            if is_served && guided.next.is_none() && !is_dead[&guided.owner] {
                 guided.since_ns = now_ns;
             }
             let waited_ns = now_ns - guided.since_ns;

@@ -71,6 +71,7 @@ struct Faults {
     pause: u64,
     appoint: u64,
     move_log: u64,
+    hand_on: u64,
 }
 
 /// See the module's documentation.
@@ -132,6 +133,7 @@ impl World {
             pause: sometimes(350),
             appoint: sometimes(250),
             move_log: sometimes(120),
+            hand_on: sometimes(120),
         };
         Self {
             oracle: Oracle::new(&shared.sets),
@@ -353,11 +355,18 @@ impl World {
             self.oracle.appoint(shard, owner, now_ns, &mut self.nodes);
             self.counts.note("owner replaced without need", 1);
         }
+        if self.once_in(self.faults.hand_on) {
+            let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.shared.shard_count))).expect("small"));
+            let begins = self.oracle.hand_on(shard, now_ns, &mut self.rng, &mut self.nodes);
+            self.counts.note("shard to be handed on", u64::from(begins));
+        }
         if self.once_in(self.faults.move_log) {
             let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.shared.shard_count))).expect("small"));
             let moves = self.oracle.move_log(shard, &mut self.rng, &mut self.nodes);
             self.counts.note("log to be moved", u64::from(moves));
         }
+        let handed_on = self.oracle.look_at_heirs(now_ns, &mut self.nodes);
+        self.counts.note("shard handed on", handed_on);
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + 100 * MS;
             let is_gone = |node: &Node| {
@@ -477,7 +486,7 @@ impl World {
         self.note(|| "the faults are over".to_owned());
         self.shared.links.heal();
         self.shared.links.set_weather(Weather { lost: 0, doubled: 0, late_ns: MS });
-        self.faults = Faults { crash: 0, cut: 0, pause: 0, appoint: 0, move_log: 0 };
+        self.faults = Faults { crash: 0, cut: 0, pause: 0, appoint: 0, move_log: 0, hand_on: 0 };
         for id in self.ids.clone() {
             if let Some(node) = self.nodes.get_mut(&id) {
                 node.paused_until_ns = 0;

@@ -81,6 +81,17 @@ impl Demo {
         assert!(status.success());
     }
 
+    /// Tells a node to stop, and waits until it has.
+    pub fn stop(&self, node: u16) {
+        let path = self.folder.join(format!("n{node}/pid"));
+        let pid = std::fs::read_to_string(path).expect("it runs");
+        let status = Command::new("kill").args(["-TERM", pid.trim()]).status().expect("kill is there");
+        assert!(status.success());
+        // Whoever has started it may not have looked yet that it has ended.
+        let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+        wait_until("the node stops", || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
+    }
+
     /// Starts a node that was killed. It is not the demo's any more.
     pub fn revive(&self, node: u16) -> Foreground {
         let mut again = Command::new(binary());

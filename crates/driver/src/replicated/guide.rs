@@ -11,6 +11,8 @@ struct Guided {
     owner: NodeId,
     /// The nodes that are to hold its log.
     replicas: BTreeSet<NodeId>,
+    /// Who owns it in the next epoch, once the owner has let go of it.
+    heir: Option<NodeId>,
 }
 
 /// Where a shard is.
@@ -63,8 +65,26 @@ impl Guide {
             Some(replicas) => replicas.iter().copied().collect(),
             None => self.guided.remove(&shard).map(|known| known.replicas).unwrap_or_default(),
         };
-        self.guided.insert(shard, Guided { epoch, owner, replicas });
+        self.guided.insert(shard, Guided { epoch, owner, replicas, heir: None });
         true
+    }
+
+    /// Guidance has said of an epoch who is to own the shard after it.
+    pub(crate) fn hear_heir(&mut self, shard: ShardId, epoch: Epoch, heir: Option<NodeId>) {
+        if let Some(guided) = self.guided.get_mut(&shard).filter(|guided| guided.epoch == epoch) {
+            guided.heir = heir;
+        }
+    }
+
+    /// Whether this node owns the shard and is to let go of it.
+    pub(crate) fn is_handing_on(&self, shard: ShardId) -> bool {
+        let is_to_go = |guided: &Guided| guided.owner == self.me && guided.heir.is_some_and(|heir| heir != self.me);
+        self.guided.get(&shard).is_some_and(is_to_go)
+    }
+
+    /// Whether this node owns the shard next, once its owner has let go of that epoch.
+    pub(crate) fn is_heir(&self, shard: ShardId, epoch: Epoch) -> bool {
+        self.guided.get(&shard).is_some_and(|guided| guided.epoch == epoch && guided.heir == Some(self.me))
     }
 
     /// A shard was opened. Says whether that is news: late news of an earlier opening is none.
@@ -116,6 +136,10 @@ mod tests {
         assert_eq!(guide.others(), BTreeSet::from([other, NodeId(3)]));
         guide.meet(NodeId(4));
         assert!(guide.others().contains(&NodeId(4)), "it owns nothing, and may have asked something");
+        guide.hear_heir(ShardId(0), Epoch(3), Some(other));
+        assert!(!guide.is_handing_on(ShardId(0)), "that was of an earlier epoch");
+        guide.hear_heir(ShardId(0), Epoch(4), Some(other));
+        assert!(guide.is_handing_on(ShardId(0)) && !guide.is_heir(ShardId(0), Epoch(4)));
         assert!(guide.hear_opened(ShardId(0), Epoch(4)));
         assert!(!guide.hear_opened(ShardId(0), Epoch(4)) && !guide.hear_opened(ShardId(0), Epoch(3)));
     }

@@ -8,6 +8,7 @@
 mod arrivals;
 mod gate;
 mod guide;
+mod handing;
 mod holders;
 mod reach;
 mod routing;
@@ -44,6 +45,8 @@ pub(crate) struct Replicated {
     pub arrivals: Arrivals,
     pub reach: Reach,
     pub writes: Writes,
+    /// Shards that other nodes are to have, and since when.
+    pub handing: BTreeMap<ShardId, u64>,
 }
 
 /// The last write of each replica in the two batches of a core.
@@ -82,6 +85,7 @@ impl Replicated {
             arrivals: Arrivals::default(),
             reach: Reach::default(),
             writes: Writes::default(),
+            handing: BTreeMap::new(),
         }
     }
 }
@@ -335,6 +339,7 @@ impl<P: Platform> Core<P> {
                 }
             }
             Command::GiveUp { epoch } => self.depose(shard, epoch),
+            Command::Released { epoch } => self.take_what_is_let_go(shard, epoch),
             Command::ReadLog { to, after, bytes } => self.platform.read_log(shard, to, after, bytes),
             Command::ShipSnapshot { to, at_least } => self.platform.ship_snapshot(shard, to, at_least),
             Command::CaughtUp { learner } => self.platform.caught_up(shard, learner),
@@ -371,6 +376,7 @@ impl<P: Platform> Core<P> {
         let was_open = seat.serving.take().is_some() && seat.store.is_none();
         if let Some(replicated) = &mut self.replicated {
             replicated.reach.forget(shard);
+            replicated.handing.remove(&shard);
         }
         if !was_open {
             // No shard has run over the state: it holds nothing but what is committed.
@@ -497,6 +503,7 @@ impl<P: Platform> Core<P> {
         self.look_who_is_silent();
         self.appoint();
         self.change_holders();
+        self.hand_on();
         self.arrivals_again(None);
     }
 

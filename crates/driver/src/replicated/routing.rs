@@ -53,14 +53,26 @@ impl<P: Platform> Core<P> {
         self.replicated.as_ref()?.reach.cut_off_ns(shard)
     }
 
+    /// Whether a shard is open here and may take requests.
+    pub(crate) fn takes_requests(&self, shard: ShardId) -> bool {
+        matches!(self.way_to(shard), Way::Open) && self.cut_off_ns(shard).is_none() && !self.is_handing_on(shard)
+    }
+
     fn has_shard(&self, shard: ShardId) -> bool {
         self.shards.get(usize::from(shard.0)).is_some_and(Option::is_some)
     }
 
-    /// Guidance has decided who owns a shard, and which nodes hold its log.
-    pub fn guided(&mut self, shard: ShardId, owner: NodeId, epoch: Epoch, replicas: &[NodeId]) {
+    /// Guidance has decided who owns a shard and who is to have it next, and which nodes hold its log.
+    pub fn guided(
+        &mut self,
+        shard: ShardId,
+        (owner, heir): (NodeId, Option<NodeId>),
+        epoch: Epoch,
+        replicas: &[NodeId],
+    ) {
         let Some(replicated) = &mut self.replicated else { return };
         if replicated.guide.hear(shard, owner, epoch, Some(replicas)) {
+            self.hear_heir(shard, epoch, heir);
             self.appoint();
             self.arrivals_again(Some(shard));
         }
@@ -119,6 +131,10 @@ impl<P: Platform> Core<P> {
     /// Takes a request to its shard, or on to where that is. Its token is known here.
     pub(crate) fn dispatch(&mut self, shard: Option<ShardId>, job: Job, token: Token, since_ns: u64) {
         match shard.map_or(Way::Open, |shard| self.way_to(shard)) {
+            Way::Open if shard.is_some_and(|shard| self.is_handing_on(shard)) => {
+                let until_ns = since_ns.saturating_add(limits::ARRIVAL_MS * 1_000_000);
+                self.arrive(Arrived { shard, until_ns, what: What::Request { job, token, since_ns } });
+            }
             Way::Open => match shard.and_then(|shard| self.cut_off_ns(shard)) {
                 Some(silent_ns) => self.wait_for_silent(shard, job, token, (since_ns, silent_ns)),
                 None => self.run_in_turn(job, token),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
@@ -13,7 +14,7 @@ use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
 use super::loading::Loading;
 use super::replacing::{self, NEXT_NS};
-use super::{Change, Cluster, Heard, Proposal, Word, locked, rows, tables};
+use super::{Change, Cluster, Heard, Proposal, Said, Word, locked, rows, tables};
 use crate::apps::{app_of_tar, version_of};
 use crate::backend::CoreHandle;
 use crate::built_in_apps;
@@ -79,8 +80,8 @@ struct Guide {
     /// The guidance in the meta shard.
     present: Option<Guidance>,
     loading: Loading,
-    /// The epoch of each shard, and who is to hold it, as the cores were told.
-    told: BTreeMap<usize, (u64, Vec<u16>)>,
+    /// The epoch of each shard, its heir, and who is to hold it, as the cores were told.
+    told: BTreeMap<usize, (u64, u16, Vec<u16>)>,
     /// The nodes that this one was ever linked to.
     met: BTreeSet<NodeId>,
     reign: Option<Reign>,
@@ -101,7 +102,7 @@ impl Guide {
         for (node, what) in std::mem::take(&mut *locked(&self.cluster.heard)) {
             match what {
                 Heard::Status(status) => {
-                    self.cluster.note_other(node, status.guidance_epoch, now_ns);
+                    self.cluster.note_other(node, &status, now_ns);
                     if let Some(reign) = &mut self.reign {
                         reign.leader.heard(now_ns, node.0, status.clone());
                     }
@@ -148,13 +149,14 @@ impl Guide {
             self.tell_cores(|| NodeMessage::PeerLost { node });
         }
         for (index, place) in guidance.shards.iter().enumerate() {
-            let news = (place.epoch, place.holders().to_vec());
+            let news = (place.epoch, place.next, place.holders().to_vec());
             if place.owner == 0 || self.told.get(&index) == Some(&news) {
                 continue;
             }
             self.told.insert(index, news);
             let shard = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
-            let (owner, epoch) = (NodeId(place.owner), Epoch(place.epoch));
+            let heir = (place.next != 0).then_some(NodeId(place.next));
+            let (owner, epoch) = ((NodeId(place.owner), heir), Epoch(place.epoch));
             let replicas: Vec<NodeId> = place.holders().iter().copied().map(NodeId).collect();
             self.tell_cores(|| NodeMessage::Guided { shard, owner, epoch, replicas: replicas.clone() });
         }
@@ -399,7 +401,7 @@ impl Guide {
 
     fn status(&self) -> Status {
         let guidance = self.cluster.guidance();
-        let (is_caught_up, obstacles, held) = self.cluster.condition();
+        let Said { is_caught_up, obstacles, held, opened } = self.cluster.condition();
         Status {
             incarnation: self.cluster.incarnation,
             guidance_epoch: guidance.epoch,
@@ -407,6 +409,8 @@ impl Guide {
             is_caught_up,
             obstacles,
             held,
+            opened,
+            is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What this node holds: how far its replicas are, who else holds the logs that it owns, and what it is to forget.
 
 use millrace_base::{Lsn, ShardId};
-use millrace_guidance::{Guidance, Held};
+use millrace_guidance::{Guidance, Held, Opened};
 use millrace_replica::{Epoch, Replica, RoleName};
 
 use super::snapshots::Job;
@@ -29,6 +29,11 @@ impl Cluster {
             let is_meta = shard.0 == core.platform.shared.shard_count();
             if is_meta || place.is_some_and(|place| place.replicas.contains(&self.me().0)) {
                 condition.is_caught_up &= is_near(replica, is_meta, now_ns);
+            }
+            if let Some((serving, place)) = core.serving(shard).zip(place)
+                && serving.0 > place.epoch
+            {
+                condition.opened.push(Opened { shard: shard.0, epoch: serving.0 });
             }
             let Some(place) = place.filter(|place| place.owner == self.me().0) else { continue };
             if core.serving(shard) == Some(Epoch(place.epoch)) {

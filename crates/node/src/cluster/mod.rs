@@ -13,6 +13,7 @@ mod catalogue;
 mod guide;
 mod holding;
 mod inbound;
+mod leaving;
 mod loading;
 pub(crate) mod log_reader;
 mod nodes;
@@ -31,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{Guidance, Held, Status};
+use millrace_guidance::{Guidance, Held, Obstacle, Opened, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -115,6 +116,8 @@ pub(crate) struct Cluster {
     going: Mutex<BTreeMap<u32, Vec<Name>>>,
     /// Other nodes may have bodies of objects that this one lacks.
     lacks_bodies: AtomicBool,
+    /// This node is about to stop.
+    pub is_leaving: AtomicBool,
     /// There is something for the guide to do.
     pub wake: Notify,
 }
@@ -140,6 +143,8 @@ struct Other {
     follows: u64,
     /// When it said so, in monotonic nanoseconds of this node.
     heard_ns: u64,
+    /// It is about to stop.
+    is_leaving: bool,
 }
 
 /// Why an appointment cannot be followed.
@@ -159,6 +164,16 @@ pub(crate) struct Condition {
     pub unserved: Vec<(ShardId, Epoch)>,
     /// Shards that it serves and whose logs other nodes hold than guidance says.
     pub held: Vec<Held>,
+    /// Shards that it serves in a later epoch than guidance says.
+    pub opened: Vec<Opened>,
+}
+
+/// What the leader hears of this node's replicas.
+pub(crate) struct Said {
+    is_caught_up: bool,
+    obstacles: Vec<Obstacle>,
+    held: Vec<Held>,
+    opened: Vec<Opened>,
 }
 
 /// A change of the guidance that somebody wants.
@@ -216,6 +231,7 @@ impl Cluster {
             asked: Mutex::default(),
             going: Mutex::default(),
             lacks_bodies: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             wake: Notify::new(),
         }
     }
@@ -348,8 +364,9 @@ impl Cluster {
         self.leader.store(leader.0, Ordering::Relaxed);
     }
 
-    fn note_other(&self, node: NodeId, follows: u64, heard_ns: u64) {
-        locked(&self.others).insert(node, Other { follows, heard_ns });
+    fn note_other(&self, node: NodeId, status: &Status, heard_ns: u64) {
+        let other = Other { follows: status.guidance_epoch, heard_ns, is_leaving: status.is_leaving };
+        locked(&self.others).insert(node, other);
     }
 
     /// Whether all other nodes that are alive follow this guidance or a later one.
@@ -366,7 +383,7 @@ impl Cluster {
     }
 
     /// Whether the replicas of all cores have caught up, and what keeps this node from following its appointments.
-    fn condition(&self) -> (bool, Vec<millrace_guidance::Obstacle>, Vec<Held>) {
+    fn condition(&self) -> Said {
         let cores = locked(&self.cores);
         let mut known = locked(&self.hindrances);
         let unserved: BTreeMap<ShardId, Epoch> =
@@ -378,12 +395,13 @@ impl Cluster {
                 Some(Hindrance::AppointInstead(best)) => (0, best.0),
                 None => (0, 0),
             };
-            millrace_guidance::Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
+            Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
         };
         let has_bodies = !self.lacks_bodies.load(Ordering::Acquire);
         let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
         let held = cores.values().flat_map(|core| core.held.iter().cloned()).collect();
-        (is_caught_up, unserved.iter().map(obstacle).collect(), held)
+        let opened = cores.values().flat_map(|core| core.opened.iter().copied()).collect();
+        Said { is_caught_up, obstacles: unserved.iter().map(obstacle).collect(), held, opened }
     }
 
     pub(crate) fn hindered(&self, shard: ShardId, hindrance: Hindrance) {

@@ -37,8 +37,8 @@ pub(crate) enum NodeMessage {
     Reopened { shard: ShardId, store: Result<Box<Store>, String> },
     /// What becomes of a snapshot.
     Snapshot(SnapshotNews),
-    /// Guidance says who owns a shard, and which nodes hold its log.
-    Guided { shard: ShardId, owner: NodeId, epoch: Epoch, replicas: Vec<NodeId> },
+    /// Guidance says who owns a shard, who is to have it next, and which nodes hold its log.
+    Guided { shard: ShardId, owner: (NodeId, Option<NodeId>), epoch: Epoch, replicas: Vec<NodeId> },
     /// A node is gone.
     PeerLost { node: NodeId },
     /// A node has started anew.

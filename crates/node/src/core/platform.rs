@@ -192,7 +192,8 @@ impl Platform for CorePlatform {
     }
 
     fn role_changed(&mut self, shard: ShardId, role: RoleName, epoch: Epoch) {
-        if let Some(cluster) = self.shared.cluster.as_ref().filter(|_| self.is_meta(shard)) {
+        let Some(cluster) = &self.shared.cluster else { return };
+        if self.is_meta(shard) {
             cluster.set_meta_role(role, epoch);
         }
     }

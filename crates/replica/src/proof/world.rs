@@ -265,7 +265,7 @@ impl World {
                 node.disk.is_whole = true;
                 node.image.is_whole = true;
             }
-            Command::Confirmed { .. } => {}
+            Command::Confirmed { .. } | Command::Released { .. } => {}
             Command::Broken { reason } => {
                 self.checker.broken.get_or_insert_with(|| format!("node {id}: {reason}"));
             }
