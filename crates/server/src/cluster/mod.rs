@@ -106,6 +106,9 @@ struct JoinArgs {
     /// Where the node will hear the others
     #[arg(long, value_name = "ADDR")]
     peer: String,
+    /// Where the node will listen for S3; given if the others do
+    #[arg(long, value_name = "ADDR")]
+    s3: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -38,7 +38,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
         Some(MemberEntry { node: number.parse().ok()?, http, peer, s3: None })
     };
     let known = guidance["nodes"].as_object().into_iter().flatten().filter_map(entry);
-    let own = MemberEntry { node, http: args.http.clone(), peer: args.peer.clone(), s3: None };
+    let own = MemberEntry { node, http: args.http.clone(), peer: args.peer.clone(), s3: args.s3.clone() };
     let mut members: Vec<MemberEntry> = known.filter(|member| member.node != node).chain([own]).collect();
     members.sort_by_key(|member| member.node);
     make_joining(&args.data, &args.authority, (id, node, shards), members)?;
