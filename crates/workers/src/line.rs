@@ -134,8 +134,6 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether attempts may begin here.
-
     /// Attempts under way.
     pub(crate) fn load(&self) -> usize {
         self.lock().attempts.len()
