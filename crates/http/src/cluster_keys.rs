@@ -22,9 +22,7 @@ pub(crate) async fn manage<B: Backend>(
     kind: Kind,
     mut input: Input<'_>,
 ) -> Reply {
-    if !who.may(Permission::Admin) {
-        return Err(Error::new(ErrorCode::Forbidden, "the keys of a cluster need the role admin"));
-    }
+    who.require(Permission::Admin)?;
     let agreement = session.state.local.front.agreement().map(Arc::clone).ok_or_else(|| {
         let message = "this node's API keys are in a file of its own: change that with millrace keys";
         Error::new(ErrorCode::UnknownRoute, message)

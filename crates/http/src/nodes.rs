@@ -26,9 +26,7 @@ pub(crate) async fn change<B: Backend>(
     kind: Kind,
     mut input: Input<'_>,
 ) -> Reply {
-    if !who.may(Permission::Admin) {
-        return Err(Error::new(ErrorCode::Forbidden, "changing the nodes of a cluster needs the role admin"));
-    }
+    who.require(Permission::Admin)?;
     if kind == Kind::AddNode {
         let body = input.body(&session.state).await?;
         let Object::<Added>(Added { http, peer }) = serde_json::from_slice(&body).map_err(|_| {
