@@ -14,9 +14,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use millrace_api::{
-    AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, Health, Intervention,
-    Invocation, Invocations, InvocationsRequest, Page, Principal, Records, RouteReply, RouteRequest, Schedule,
-    SchedulesRequest, SendRequest, Serving, StateReply, StateRequest,
+    AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, Health, IdempotencyKey,
+    Intervention, Invocation, Invocations, InvocationsRequest, Page, Principal, Records, RouteReply, RouteRequest,
+    Schedule, SchedulesRequest, SendRequest, Serving, StateReply, StateRequest,
 };
 use millrace_base::ErrorCode;
 use millrace_http::{Front, Options, bind, serve};
@@ -74,7 +74,14 @@ impl Invocations for Hello {
         refused()
     }
 
-    async fn signal(&self, _: &Principal, _: &str, _: &str, _: Bytes, _: Option<&str>) -> Result<(), Error> {
+    async fn signal(
+        &self,
+        _: &Principal,
+        _: &str,
+        _: &str,
+        _: Bytes,
+        _: Option<IdempotencyKey<&str>>,
+    ) -> Result<(), Error> {
         refused()
     }
 
