@@ -194,6 +194,7 @@ mod tests {
         assert_eq!(text, "aborted (409): no money\n  payload: {\"balance\":3}");
         let ambiguous = Problem { code: "ambiguous-service".to_owned(), ..problem };
         assert!(describe(&ClientError::Problem(Box::new(ambiguous))).contains("APP:service/key/handler"));
-        assert_eq!(describe(&ClientError::Connect("nobody".to_owned())), "nobody");
+        let unreached = describe(&ClientError::Connect("nobody".to_owned()));
+        assert_eq!(unreached, "nobody\n  is the node running there? --url URL (or MILLRACE_URL) names another");
     }
 }
