@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_access::{AgreedKeys, KeyAgreement, KeyFile, Role, StoreError};
 use millrace_base::ErrorCode;
-use millrace_client::ClientError;
 use millrace_http::Front;
 use millrace_io::{Clock, Random, RealClock, RealRandom};
 use millrace_node::Tables;
@@ -72,8 +71,8 @@ fn of_cluster(args: &KeysArgs, url: &str) -> Result<(), Failure> {
 
 /// Whether somebody else has changed the keys meanwhile.
 fn is_quicker(error: &Failure) -> bool {
-    let code = error.downcast_ref::<ClientError>().and_then(ClientError::problem).map(|problem| problem.code.as_str());
-    code == Some("precondition-failed")
+    // A node's error is a sentence here, and begins with its code.
+    error.to_string().starts_with("precondition-failed ")
 }
 
 fn show(token: &str) {
