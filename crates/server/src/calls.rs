@@ -1,5 +1,6 @@
 //! Commands that talk to a running node: call, deploy, bench.
 
+use std::fmt;
 use std::io::Read;
 use std::process::ExitCode;
 
@@ -28,8 +29,27 @@ pub(crate) fn client(node: &NodeArgs) -> Result<Client, Failure> {
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, future).map_err(|error| describe(&error).into())
+    local.block_on(&runtime, future).map_err(|error| NodeError(error).into())
 }
+
+/// What a node answered, or why it could not be asked: a sentence for people, whose cause programs can look at.
+#[derive(Debug)]
+pub(crate) struct NodeError(pub ClientError);
+
+impl NodeError {
+    /// The code of the node's answer, if a failure is one.
+    pub(crate) fn code(failure: &Failure) -> Option<&str> {
+        Some(failure.downcast_ref::<Self>()?.0.problem()?.code.as_str())
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&describe(&self.0))
+    }
+}
+
+impl std::error::Error for NodeError {}
 
 /// The error as a sentence. The other members of the node's reply follow, such as the payload of an `Abort`.
 fn describe(error: &ClientError) -> String {

@@ -10,7 +10,7 @@ use millrace_io::{Clock, Random, RealClock, RealRandom};
 use millrace_node::Tables;
 
 use crate::Failure;
-use crate::calls::{block_on, client};
+use crate::calls::{NodeError, block_on, client};
 use crate::cli::{KeysArgs, KeysCommand, NodeArgs};
 use crate::settings::key_file;
 
@@ -62,17 +62,12 @@ fn of_cluster(args: &KeysArgs, url: &str) -> Result<(), Failure> {
                 show(&token);
                 return Ok(());
             }
-            Err(error) if is_quicker(&error) => {}
+            // Somebody else has changed the keys meanwhile.
+            Err(error) if NodeError::code(&error) == Some(ErrorCode::PreconditionFailed.as_str()) => {}
             Err(error) => return Err(error),
         }
     }
     Err("others change the keys all the time: try again".into())
-}
-
-/// Whether somebody else has changed the keys meanwhile.
-fn is_quicker(error: &Failure) -> bool {
-    // A node's error is a sentence here, and begins with its code.
-    error.to_string().starts_with("precondition-failed ")
 }
 
 fn show(token: &str) {
