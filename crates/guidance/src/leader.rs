@@ -102,14 +102,9 @@ impl Leader {
         }
     }
 
-    /// A node has spoken; this one says so of itself as well.
-    pub fn heard(&mut self, now_ns: u64, node: u16, status: Status) {
-        self.audience.heard(now_ns, node, status);
-    }
-
-    /// The connection to a node was closed.
-    pub fn unlinked(&mut self, node: u16) {
-        self.audience.unlinked(node);
+    /// What it has heard, to be told more. The leader says of itself how it is as well.
+    pub fn audience(&mut self) -> &mut Audience {
+        &mut self.audience
     }
 
     /// The nodes that follow this guidance and its deployments, of those that are alive; and whether that is all of them.

@@ -62,7 +62,7 @@ impl Cluster {
                 opened: self.opened_by(*node),
                 is_leaving: self.leaving.contains(node),
             };
-            self.leader.heard(self.now_ns, *node, status);
+            self.leader.audience().heard(self.now_ns, *node, status);
         }
         if let Some(next) = self.leader.decide(self.now_ns, &self.guidance) {
             assert_eq!(next.epoch, self.guidance.epoch + 1);
@@ -107,7 +107,7 @@ fn a_new_leader_knows_already_that_the_one_before_is_gone() {
     audience.heard(cluster.now_ns, 3, status.clone());
 
     let mut leader = Leader::new(2, Timing::default(), cluster.now_ns, audience);
-    leader.heard(cluster.now_ns, 2, status);
+    leader.audience().heard(cluster.now_ns, 2, status);
     let next = leader.decide(cluster.now_ns, &cluster.guidance).expect("something to decide");
     assert!(!next.nodes[&1].is_alive && next.nodes[&3].is_alive);
     assert!(next.shards.iter().all(|place| place.owner != 1), "its shards have owners at once");
@@ -161,7 +161,7 @@ fn a_closed_connection_makes_it_quick() {
     let mut cluster = Cluster::new(3, 3);
     cluster.run_ms(1_000);
     cluster.speaking.remove(&3);
-    cluster.leader.unlinked(3);
+    cluster.leader.audience().unlinked(3);
     cluster.run_ms(200);
     assert_eq!(cluster.guidance.owned_by(3), 0);
 }
@@ -277,7 +277,7 @@ proptest! {
             match kind {
                 0 => { cluster.speaking.remove(&node); }
                 1 => { cluster.speaking.insert(node, cluster.now_ns); }
-                2 => cluster.leader.unlinked(node),
+                2 => cluster.leader.audience().unlinked(node),
                 _ => cluster.leader = Leader::new(1, Timing::default(), cluster.now_ns, Audience::default()),
             }
             cluster.run_ms(ticks * 100);

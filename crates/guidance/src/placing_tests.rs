@@ -79,7 +79,7 @@ impl Cluster {
                     status.held.push(Held { shard, epoch: place.epoch, agreed: *agreed, replicas });
                 }
             }
-            self.leader.heard(self.now_ns, node, status);
+            self.leader.audience().heard(self.now_ns, node, status);
         }
         if let Some(next) = self.leader.decide(self.now_ns, &self.guidance) {
             assert_eq!(Guidance::decode(&next.encode()).as_ref(), Ok(&next));

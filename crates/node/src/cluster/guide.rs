@@ -85,7 +85,7 @@ struct Guide {
     /// The nodes that this one was ever linked to.
     met: BTreeSet<NodeId>,
     reign: Option<Reign>,
-    /// What the others have said, whoever leads.
+    /// What the others have said, while this node does not lead.
     audience: Audience,
     /// When this node last spoke, in monotonic nanoseconds.
     said_ns: u64,
@@ -96,24 +96,25 @@ impl Guide {
         self.shared.clock.monotonic_ns()
     }
 
+    /// What the others have said: a leader has it while this node is one.
+    fn audience(&mut self) -> &mut Audience {
+        match &mut self.reign {
+            Some(reign) => reign.leader.audience(),
+            None => &mut self.audience,
+        }
+    }
+
     /// Takes what other nodes have said.
     fn hear(&mut self) {
         let now_ns = self.now_ns();
-        for (node, what) in std::mem::take(&mut *locked(&self.cluster.heard)) {
+        let heard = std::mem::take(&mut *locked(&self.cluster.heard));
+        for (node, what) in heard {
             match what {
                 Heard::Status(status) => {
                     self.cluster.note_other(node, &status, now_ns);
-                    if let Some(reign) = &mut self.reign {
-                        reign.leader.heard(now_ns, node.0, status.clone());
-                    }
-                    self.audience.heard(now_ns, node.0, status);
+                    self.audience().heard(now_ns, node.0, status);
                 }
-                Heard::Unlinked => {
-                    self.audience.unlinked(node.0);
-                    if let Some(reign) = &mut self.reign {
-                        reign.leader.unlinked(node.0);
-                    }
-                }
+                Heard::Unlinked => self.audience().unlinked(node.0),
             }
         }
     }
@@ -194,12 +195,15 @@ impl Guide {
             self.cluster.set_voters(replica.log().set().voters());
         }
         if role != RoleName::Owner {
-            self.reign = None;
+            if let Some(mut reign) = self.reign.take() {
+                self.audience = std::mem::take(reign.leader.audience());
+            }
             return;
         }
         if self.reign.as_ref().is_none_or(|reign| reign.epoch != epoch) {
             tracing::info!(epoch = epoch.0, "this node leads the cluster");
-            let leader = Leader::new(me.0, Timing::default(), now_ns, self.audience.clone());
+            let audience = std::mem::take(self.audience());
+            let leader = Leader::new(me.0, Timing::default(), now_ns, audience);
             let (proposed, owed) = (Lsn::ZERO, Vec::new());
             self.reign = Some(Reign { epoch, leader, proposed, owed, next_since: None, has_swept: false });
         }
@@ -207,7 +211,7 @@ impl Guide {
         self.answer_owed(applied);
         let status = self.status();
         let Some(reign) = &mut self.reign else { return };
-        reign.leader.heard(now_ns, me.0, status);
+        reign.leader.audience().heard(now_ns, me.0, status);
         // What was handed in may change what comes next.
         if applied < reign.proposed || self.read_lsn < applied {
             return;
