@@ -5,10 +5,11 @@
 //! 1     a replica's message (replication.md)
 //! 2     2 bytes: the core it is for, FFFF for that of its shard, FFFE for all; a frame between cores (format.md)
 //! 3     a status: JSON (guidance.md)
-//! 4     a change of the guidance: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay, 5 prepare, 6 take,
-//!       7 give up), 2 bytes length of the name, the name, for kind 1 a tar; the name of a node is its number; for kind 5
-//!       the content now, as a name, and a tar; for kinds 6 and 7 4 bytes deployment; kind 8 is a table: 8 bytes version before,
-//!       and its bytes; kind 9 adds a node: the name is where it serves, and behind that where it hears others; kind 10 removes one
+//! 4     a change of the guidance: 8 bytes number, 1 byte kind, 2 bytes length of a name, the name, then
+//!       1 deploy: a tar | 2 remove | 3 drain | 4 stay | 5 prepare: the content now, as a name, and a tar
+//!       6 take: 4 bytes deployment | 7 give up: the same | 8 a table: 8 bytes version before, and its bytes
+//!       9 add a node: where it hears others | 10 remove a node
+//!       A node's name is its number, and where it serves in kind 9.
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
