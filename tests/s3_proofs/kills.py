@@ -198,6 +198,19 @@ def nothing_is_left_over(server, sizes):
     return wanted, found["disk bytes"]
 
 
+def under_kills(server, writers, kills, wait_s):
+    """Kills the server so many times while the writers write, and has them look at it after each."""
+    for kill in range(1, kills + 1):
+        wait = all_at_once(writers, lambda writer: writer.run())
+        # Not a wait for anything: the kill comes at another place each time.
+        time.sleep(wait_s())
+        server.kill()
+        wait()
+        server.start()
+        everything = kill % ALL_EVERY == 0 or kill == kills
+        all_at_once(writers, lambda writer: writer.look_after_kill(everything))()
+
+
 def prove(arguments, folder):
     kills = arguments.kills or KILLS
     generator = random.Random(arguments.seed)
@@ -205,15 +218,7 @@ def prove(arguments, folder):
         first = client.Client(server)
         first.done("PUT")
         writers = [Writer(server, number, arguments.seed) for number in range(WRITERS)]
-        for kill in range(1, kills + 1):
-            wait = all_at_once(writers, Writer.run)
-            # Not a wait for anything: the kill comes at another place each time.
-            time.sleep(generator.uniform(0.1, 1.5))
-            server.kill()
-            wait()
-            server.start()
-            everything = kill % ALL_EVERY == 0 or kill == kills
-            all_at_once(writers, lambda writer: writer.look_after_kill(everything))()
+        under_kills(server, writers, kills, lambda: generator.uniform(0.1, 1.5))
         aborted = abort_uploads(client.Client(server))
         sizes = [writer.sizes[sha256] for writer in writers for (sha256,) in writer.possible.values() if sha256 != NONE]
         usage = server.command("bucket", "usage", "proofs")

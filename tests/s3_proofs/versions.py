@@ -6,11 +6,10 @@ A request without an answer may have left one version of its content, or taken o
 
 import hashlib
 import random
-import time
 import xml.etree.ElementTree as xml
 
 import client
-from kills import ALL_EVERY, WRITERS, Content, a_size, all_at_once, nothing_is_left_over
+from kills import WRITERS, Content, a_size, all_at_once, nothing_is_left_over, under_kills
 from node import Node, require
 
 KILLS = 25
@@ -130,15 +129,7 @@ def prove(arguments, folder):
         first.done("PUT")
         first.done("PUT", "", "versioning=", body=VERSIONING)
         writers = [Writer(server, number, arguments.seed) for number in range(WRITERS)]
-        for kill in range(1, kills + 1):
-            wait = all_at_once(writers, Writer.run)
-            # Not a wait for anything: the kill comes at another place each time.
-            time.sleep(generator.uniform(0.1, 1.0))
-            server.kill()
-            wait()
-            server.start()
-            everything = kill % ALL_EVERY == 0 or kill == kills
-            all_at_once(writers, lambda writer: writer.look_after_kill(everything))()
+        under_kills(server, writers, kills, lambda: generator.uniform(0.1, 1.0))
         found = listed(client.Client(server))
         all_at_once(writers, lambda writer: writer.compare(found))()
         sizes = [size for size in found.values() if size is not None]
