@@ -469,6 +469,15 @@ fn what_cannot_be_a_place_or_a_target_is_refused() {
 }
 
 #[test]
+fn one_backup_may_follow_another_at_once() {
+    let server = Server::start(options());
+    for number in 1..=50 {
+        let reply = server.request("POST", "/backup", &[], b"");
+        assert_eq!(reply.status, 200, "backup {number}: {}", reply.text());
+    }
+}
+
+#[test]
 fn a_backup_needs_the_role_admin_and_a_node_that_keeps_its_own_log() {
     let place = Place::new();
     let keys = place.path("keys.json");

@@ -181,12 +181,12 @@ fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
     for node in [2, 3] {
         wait_until("the node answers the same", || demo.values(node).as_ref() == Some(&expected));
     }
-    let status = Command::new(binary())
-        .args(["cluster", "status", "--url", &format!("http://127.0.0.1:{}", demo.http_base)])
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&status.stdout).into_owned();
-    assert_eq!(text.matches("alive").count(), 3, "{text}");
+    let url = format!("http://127.0.0.1:{}", demo.http_base);
+    // The leader has heard the node; the one that is asked hears it when they are connected.
+    wait_until("the node that is asked hears all", || {
+        let status = Command::new(binary()).args(["cluster", "status", "--url", &url]).output().expect("started");
+        String::from_utf8_lossy(&status.stdout).matches("alive").count() == 3
+    });
     demo.command.interrupt();
     assert!(demo.command.ended().success(), "{}", demo.command.err());
     again.interrupt();

@@ -82,7 +82,8 @@ impl Backups for CoreHandle {
         let thread = std::thread::Builder::new().name("backup".to_owned());
         thread
             .spawn(move || {
-                let _turn = turn;
+                // The end is not told before the next backup may begin: who has read all of this one may ask at once.
+                let end = sender.clone();
                 match Capture::take(&copied) {
                     Ok(capture) => {
                         // Whoever asked may be gone; then nobody reads, which sending notices.
@@ -93,6 +94,8 @@ impl Backups for CoreHandle {
                         let _ = begun.send(Err(error));
                     }
                 }
+                drop(turn);
+                drop(end);
             })
             .map_err(|error| failed(&error))?;
         match has_begun.await {
