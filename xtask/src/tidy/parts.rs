@@ -110,34 +110,32 @@ fn first_segments(rest: &str) -> Vec<String> {
     names
 }
 
-/// Fields that more than the part sees.
+/// Fields that more than the part sees. Of a type that only the part can name, nobody else sees a field.
 fn fields(path: &str, part: &str, code: &str, findings: &mut Vec<Finding>) {
     let own = format!("pub(in crate::{part})");
     let is_root = path.ends_with("/mod.rs") && path[SOURCES.len()..].matches('/').count() == 1;
-    for (first, body) in bodies(code) {
-        for (index, line) in body.lines().enumerate() {
-            let field = line.trim_start();
-            let is_inside = field.starts_with(&own)
-                || field.starts_with("pub(self)")
-                || field.starts_with("pub(super)") && !is_root;
-            if field.starts_with("pub") && !is_inside {
-                let message = format!("a field of the part `{part}` is visible outside it: give it a method");
-                findings.push(Finding::new(path, first + index, message));
-            }
+    let is_shown = |text: &str| {
+        let is_inside =
+            text.starts_with(&own) || text.starts_with("pub(self)") || text.starts_with("pub(super)") && !is_root;
+        text.starts_with("pub") && !is_inside
+    };
+    for (_, first, body) in bodies(code).filter(|(before, ..)| is_shown(before)) {
+        for (index, line) in body.lines().enumerate().filter(|(_, line)| is_shown(line.trim_start())) {
+            let message = format!("a field of the part `{part}` is visible outside it: give it a method");
+            findings.push(Finding::new(path, first + index, message));
         }
     }
 }
 
-/// First line and text of the braces of each struct.
-fn bodies(code: &str) -> Vec<(usize, &str)> {
-    let mut bodies = Vec::new();
-    for offset in find_all(code, "struct") {
+/// Of each struct with braces: its line up to `struct`, the first line of the braces, and their text.
+fn bodies(code: &str) -> impl Iterator<Item = (&str, usize, &str)> {
+    find_all(code, "struct").filter_map(|offset| {
         let rest = &code[offset..];
-        let Some(open) = rest.find(['{', ';', '(']).filter(|open| rest[*open..].starts_with('{')) else { continue };
+        let open = rest.find(['{', ';', '(']).filter(|open| rest[*open..].starts_with('{'))?;
         let end = rest[open..].find('}').map_or(rest.len(), |length| open + length);
-        bodies.push((line_of(code, offset + open), &rest[open + 1..end]));
-    }
-    bodies
+        let before = code[..offset].rsplit('\n').next().unwrap_or_default().trim_start();
+        Some((before, line_of(code, offset + open), &rest[open + 1..end]))
+    })
 }
 
 #[cfg(test)]
@@ -154,9 +152,12 @@ mod tests {
         assert_eq!(lines("crates/shard/src/locks/mod.rs", text), [3, 4]);
         assert_eq!(lines("crates/shard/src/context/mod.rs", text), [0; 0], "the context is shared");
         assert_eq!(lines("crates/shard/src/shard.rs", text), [0; 0], "not a part");
-        let own = "struct Row {\n    pub(in crate::locks) a: u8,\n    pub(super) b: u8,\n}\n";
+        let own = "pub struct Row {\n    pub(in crate::locks) a: u8,\n    pub(super) b: u8,\n}\n";
         assert_eq!(lines("crates/shard/src/locks/rows.rs", own), [0; 0]);
         assert_eq!(lines("crates/shard/src/locks/mod.rs", own), [3], "there it is seen by the whole crate");
+        let inner = "struct A {\n    pub a: u8,\n}\npub(super) struct B {\n    pub b: u8,\n}\n";
+        assert_eq!(lines("crates/shard/src/locks/rows.rs", inner), [0; 0], "only the part can name them");
+        assert_eq!(lines("crates/shard/src/locks/mod.rs", inner), [5], "the crate can name the second");
     }
 
     #[test]
