@@ -25,13 +25,13 @@ use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::world::{Outputs, World};
 
 /// The shard a transaction runs in: its id, its store, and what others have prepared there.
-pub(crate) struct OwnShard<'a> {
+pub(super) struct OwnShard<'a> {
     pub shard: ShardId,
     pub store: &'a mut Store,
     pub participations: &'a Participations,
 }
 
-pub(crate) struct TurnHost<'a, 'w> {
+pub(super) struct TurnHost<'a, 'w> {
     /// `None` while a route has no shard yet.
     pub own: Option<OwnShard<'a>>,
     pub shard_count: u16,
@@ -423,7 +423,7 @@ fn world_program<'w>(world: &World<'w>, program: Program) -> Result<&'w Loaded, 
 /// What a message takes in an entry beside key and input, about.
 const MESSAGE_BYTES: usize = 64;
 
-pub(crate) type Row = (Vec<u8>, Value);
+pub(super) type Row = (Vec<u8>, Value);
 
 /// Merges the transaction's buffered writes over the store's rows, in field order. Says whether rows are missing because
 /// there were too many bytes.
