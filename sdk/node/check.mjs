@@ -42,6 +42,7 @@ const handlers = service({
     ctx.send(service, key, handler, input, { delay_ms });
   },
   send_id: (ctx, target) => ctx.send(...target),
+  send_as: (ctx, [service, key, handler, input, id]) => ctx.send(service, key, handler, input, { id }),
   signal: (ctx, signal) => void ctx.signal(...signal),
   abort(ctx, [message, payload]) {
     throw new Abort(message, payload ?? undefined);
@@ -72,6 +73,7 @@ const handlers = service({
   }),
   flow_sleep: workflow((ctx, delay_ms) => ctx.sleep(delay_ms)),
   flow_wait: workflow((ctx, [name, timeoutMs]) => ctx.wait(name, timeoutMs === null ? {} : { timeoutMs })),
+  flow_result: workflow((ctx, [id, timeoutMs]) => ctx.result(id, timeoutMs === null ? {} : { timeoutMs })),
   flow_call: workflow(async (ctx, key) => {
     const first = await ctx.call("check", key, "add", 1);
     return [first, await ctx.call("check", key, "add", 2)];

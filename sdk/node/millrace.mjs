@@ -6,7 +6,7 @@ import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
 const START = 1, RESULT = 2, FIELDS = 6, SCAN = 0x21, CALL = 0x24, SEND = 0x25, SIGNAL = 0x26, FETCH = 0x27, SLEEP = 0x28, WAIT = 0x29;
-const SET = 0x22, DELETE = 0x23, STEP = 0x2a, STEP_END = 0x2b, COMPENSATE = 0x2c, RECORD = 0x2d, LOG = 0x2e;
+const SET = 0x22, DELETE = 0x23, STEP = 0x2a, STEP_END = 0x2b, COMPENSATE = 0x2c, RECORD = 0x2d, LOG = 0x2e, AWAIT = 0x2f;
 const OUTPUT = 0x30, FAILURE = 0x31, SUSPEND = 0x32, RESUMED = 0x34;
 const PAYLOAD_LIMIT = 8 * 1024 * 1024, BODY_LIMIT = 65 * 1024 * 1024, WHOLE_LIMIT = 262_144, SCAN_ROWS = 1000;
 const KINDS = ["transaction", "query", "workflow", "route"], JSON_TEXT = 0, RAW = 1;
@@ -23,6 +23,7 @@ export const service = (handlers) => Object.freeze({ ...handlers });
 const u32 = (number) => { const b = Buffer.alloc(4); b.writeUInt32BE(number); return b; };
 const u64 = (number) => { const b = Buffer.alloc(8); b.writeBigUInt64BE(BigInt(Math.trunc(number))); return b; };
 const bytes = (data) => { const b = Buffer.from(data); return Buffer.concat([u32(b.length), b]); };
+const limit = ({ timeoutMs } = {}) => (timeoutMs === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), u64(timeoutMs)]));
 const packValue = ({ kind, data }) => Buffer.concat([Buffer.from([kind]), bytes(data)]);
 const packError = ({ code, message, detail = "" }) => Buffer.concat([code, message, detail].map(bytes));
 const packResult = (r) => Buffer.concat(r.code ? [Buffer.from([1]), packError(r)] : [Buffer.from([0]), packValue(r)]);
@@ -96,7 +97,6 @@ function thrown({ code, message, detail }) {
   const payload = detail?.length ? parse(detail) : undefined;
   return code === "aborted" ? new Abort(message, payload) : Object.assign(new Error(message), { code, payload });
 }
-
 class Attempt {
   constructor(start) {
     Object.assign(this, { start, frames: [], sent: 0, sum: 0, resumed: [0, 0], operations: 0, draws: 0 });
@@ -112,7 +112,7 @@ class Attempt {
     else this.frames.push(data);
   }
   issue(type, ...parts) {
-    this.emit(type, Buffer.concat([u32(this.operations + 1), ...parts]));
+    this.emit([type].flat()[0], Buffer.concat([u32(this.operations + 1), ...parts]), [type].flat()[1]);
     return (this.operations += 1);
   }
   result(operation) {
@@ -216,11 +216,11 @@ class Attempt {
       fields: (options) => this.scan(options).map(([name]) => name),
       entries: (options) => this.scan(options).map(([name, value]) => [name, fromValue(value)]),
       call: (s, k, h, i) => this.perform(CALL, target(s, k, h, i)),
-      send: (s, k, h, i, { delay_ms = 0 } = {}) => this.perform(SEND, Buffer.concat([target(s, k, h, i), u64(delay_ms)])),
+      send: (s, k, h, i, { delay_ms = 0, id = "" } = {}) => this.perform(id ? [SEND, 1] : SEND, target(s, k, h, i), u64(delay_ms), id ? bytes(id) : Buffer.alloc(0)),
       signal: (id, name, payload) => this.emit(SIGNAL, Buffer.concat([id, name, JSON.stringify(payload ?? null)].map(bytes))),
       compensate: (s, k, h, i) => this.emit(COMPENSATE, target(s, k, h, i)),
       sleep: (ms) => this.perform(SLEEP, u64(ms)),
-      wait: (name, { timeoutMs } = {}) => this.perform(WAIT, bytes(name), timeoutMs === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), u64(timeoutMs)])),
+      wait: (name, options) => this.perform(WAIT, bytes(name), limit(options)), result: (id, options) => this.perform(AWAIT, bytes(id), limit(options)),
       step: (name, code) => this.step(name, code),
       fetch: (url, options = {}) => this.fetch(url, options),
       record: (type, id) => this.record(type, id),
@@ -252,7 +252,7 @@ class Attempt {
 
 const isHandler = ([name, handler]) => typeof handler === "function" && !name.startsWith("_");
 const discovery = (services) => ({
-  protocol: { min: 1, max: 1 }, mode: "request-reply", sdk: "millrace-node/0.1.0",
+  protocol: { min: 1, max: 2 }, mode: "request-reply", sdk: "millrace-node/0.1.0",
   services: Object.entries(services).map(([name, { default: handlers = {}, routes = {}, schedules = {} }]) => ({
     name, fields: [], whole_up_to_bytes: WHOLE_LIMIT,
     handlers: Object.entries(handlers).filter(isHandler).map(([name, h]) => ({ name, kind: h.millraceKind ?? "transaction" })),
@@ -275,7 +275,7 @@ async function answer(services, secret, request, body) {
   if (refused) return [401, "application/json", JSON.stringify({ code: "worker-refused", detail: refused })];
   if (path.endsWith("/discovery")) return [200, "application/json", JSON.stringify(discovery(services))];
   if (!path.endsWith("/invoke") || request.method !== "POST") return [404, "text/plain", "GET /discovery, POST /invoke"];
-  if (request.headers["millrace-worker-protocol"] !== "1") throw new ProtocolError("this worker speaks version 1");
+  if (!["1", "2"].includes(request.headers["millrace-worker-protocol"])) throw new ProtocolError("this worker speaks the versions 1 and 2");
   const [start, inputs] = decode(body), found = services[start.service];
   if (request.headers["millrace-attempt"] !== start.attempt) throw new ProtocolError("the header names another attempt");
   const handler = start.kind === "route" ? found?.routes?.[start.handler] : found?.default?.[start.handler];

@@ -503,7 +503,8 @@ impl Running {
             "send" => {
                 let NestedCall { handler, key, input } = self.callee(operation.get(1))?;
                 let delay_ms = u64::try_from(number(operation, 2)?).unwrap_or(0);
-                let started = host.send(Message { handler, key, input, delay_ms })?;
+                let id = operation.get(3).and_then(Json::as_str).map(str::to_owned);
+                let started = host.send(Message { handler, key, input, delay_ms, id })?;
                 self.last = started.map_or(Json::Null, Json::String);
                 if self.last != Json::Null {
                     self.started_workflow = self.last.clone();

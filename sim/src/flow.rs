@@ -16,7 +16,7 @@ impl Running {
     /// Operations of workflows. Says whether it was one.
     pub(crate) fn on_flow(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<bool, Error> {
         match name {
-            "sleep" | "wait" | "try_wait" | "fetch" | "try_fetch" => {
+            "sleep" | "wait" | "try_wait" | "result" | "try_result" | "fetch" | "try_fetch" => {
                 let begun = self.begin(operation, host)?;
                 self.await_one(begun, name.starts_with("try"), false);
             }
@@ -132,6 +132,12 @@ impl Running {
             "wait" | "try_wait" => {
                 let timeout_ms = operation.get(2).and_then(Json::as_u64);
                 self.pause(host.in_workflow("wait")?.wait(text(operation, 1)?, timeout_ms))
+            }
+            "result" | "try_result" => {
+                let of = operation.get(1).and_then(Json::as_str).map(str::to_owned);
+                let of = of.or_else(|| self.started_workflow.as_str().map(str::to_owned)).unwrap_or_default();
+                let timeout_ms = operation.get(2).and_then(Json::as_u64);
+                self.pause(host.in_workflow("result")?.result(&of, timeout_ms))
             }
             "fetch" | "try_fetch" => host.fetch(FetchRequest {
                 method: "POST".into(),

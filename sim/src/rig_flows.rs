@@ -4,11 +4,11 @@ use bytes::Bytes;
 use millrace_api::Intervention;
 use millrace_base::{EntityKey, ShardId, Value, limits};
 use millrace_format::{FailureRecord, JournalRow, ResultState, StepKind};
-use millrace_shard::question::{Intervene, ListWorkflows, Signal};
+use millrace_shard::question::{Intervene, ListWorkflows, Signal, StartWorkflow};
 use millrace_shard::{FoundInvocation, InvocationId, Listed as Page, ListedWorkflow, Token, TypedReply, WorkflowView};
 use serde_json::Value as Json;
 
-use crate::rig::Rig;
+use crate::rig::{APP, Rig};
 use crate::script::Script;
 
 /// What a row of a journal says that does not depend on when it was made.
@@ -23,6 +23,33 @@ impl Rig {
         let token = self.send(("note", key, "flow"), script, 0, None);
         self.make_durable();
         self.sent(token)
+    }
+
+    /// Starts a workflow under an id, as a front does.
+    ///
+    /// # Panics
+    /// When nobody may choose the id.
+    pub fn start_as(&mut self, id: &str, key: &str, script: &Script) -> Token {
+        let input = Bytes::from(script.json());
+        let start = StartWorkflow {
+            id: id.into(),
+            app: APP.into(),
+            service: "note".into(),
+            handler: "flow".into(),
+            key: key.as_bytes().into(),
+            input,
+            delay_ms: 0,
+        };
+        self.ask(self.chosen(id).shard, start)
+    }
+
+    /// The workflow of an id that a caller chose.
+    ///
+    /// # Panics
+    /// When nobody may choose the id.
+    #[must_use]
+    pub fn chosen(&self, id: &str) -> InvocationId {
+        InvocationId::chosen(id, self.options.shard_count).expect("anybody may choose it")
     }
 
     /// Sends a signal from outside.

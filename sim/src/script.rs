@@ -10,13 +10,14 @@
 //! ["record", "read" or "write" or "find", type, id, script]
 //! ["call", callee]                    ["try", callee]              ["start", callee]
 //! ["all", [callee, …]]                ["settle", [callee, …]]
-//! ["send", callee, delay_ms]          ["hash"]  ["start_hash"]
+//! ["send", callee, delay_ms, id]      ["hash"]  ["start_hash"]
 //! ["work", ms]                        ["random"]  ["now"]  ["log", text]  ["abort", text]  ["fail", text]  ["return", value]
 //! ["flaky", n]                        ["retry", attempts or null, pause_ms]
 //! callee = [service, key, handler, script]
 //!
 //! in workflows:
 //! ["sleep", ms]                       ["wait", name, ms or null]   ["try_wait", name, ms]
+//! ["result", id or null, ms or null]  ["try_result", id or null, ms or null]
 //! ["step", name, value]               ["fail_step", name]          ["call_in_step", name, callee]
 //! ["abort_step", name]                ["flaky_step", name, mark]
 //! ["fetch", path]                     ["try_fetch", path]          ["compensate", callee]
@@ -38,7 +39,7 @@
 //! `race` gives the number of the operation that ends first and forgets the others, `both` awaits
 //! them all whatever they give; `beside` awaits nothing, and calls when the operation has ended well. `when` goes on with more operations if the last one gave the value;
 //! `retry` says how the next call or step is tried; without a number of attempts it is without end. `flaky` fails once in n times. `flaky_step` fails until the program has come by the mark.
-//! `unless_again` with those instead of the rest if the program has come by it before. A `signal`
+//! `unless_again` with those instead of the rest if the program has come by it before. A `signal` or `result`
 //! without an id is for the workflow that the script sent last.
 
 use serde_json::{Value, json};
@@ -193,6 +194,12 @@ impl Script {
         self.then(json!(["send", callee.0, delay_ms]))
     }
 
+    /// Starts a workflow under this id.
+    #[must_use]
+    pub fn send_as(self, callee: Callee, id: &str) -> Self {
+        self.then(json!(["send", callee.0, 0, id]))
+    }
+
     #[must_use]
     pub fn hash(self) -> Self {
         self.then(json!(["hash"]))
@@ -241,6 +248,18 @@ impl Script {
     #[must_use]
     pub fn wait(self, name: &str, timeout_ms: Option<u64>) -> Self {
         self.then(json!(["wait", name, timeout_ms]))
+    }
+
+    /// The outcome of the workflow of this id, or of that which the script sent last.
+    #[must_use]
+    pub fn result(self, id: Option<&str>, timeout_ms: Option<u64>) -> Self {
+        self.then(json!(["result", id, timeout_ms]))
+    }
+
+    /// The same, and `null` if it failed.
+    #[must_use]
+    pub fn try_result(self, id: Option<&str>, timeout_ms: Option<u64>) -> Self {
+        self.then(json!(["try_result", id, timeout_ms]))
     }
 
     #[must_use]

@@ -347,9 +347,10 @@ impl World {
 
     /// Signals a workflow, or has it cancelled or resumed.
     fn disturb_a_workflow(&mut self) {
+        let shard_count = self.machine.shard_count;
         let is_started = |operation: &&Operation| matches!(operation.kind, Kind::Saga { .. });
         let sagas = self.ledger.operations.iter().filter(is_started).filter_map(|operation| match &operation.known {
-            Known::Done(id) => InvocationId::parse(&String::from_utf8_lossy(id)),
+            Known::Done(id) => InvocationId::parse(&String::from_utf8_lossy(id), shard_count),
             _ => None,
         });
         let sagas: Vec<InvocationId> = sagas.collect();

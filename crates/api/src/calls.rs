@@ -30,6 +30,8 @@ pub struct SendRequest<'a> {
     pub call: CallRequest<'a>,
     /// How long to wait before it runs, at most [`millrace_base::limits::DELAY_MS`].
     pub delay_ms: u64,
+    /// The id that the workflow is to have. It is started unless it has been, and the idempotency key is not looked at.
+    pub id: Option<&'a str>,
 }
 
 /// Which fields of which entity to read.

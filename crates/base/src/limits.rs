@@ -220,6 +220,16 @@ pub const DELAY_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 /// minute. A client that wants to wait longer asks again.
 pub const INVOCATION_WAIT_MS: u64 = 60_000;
 
+/// Bytes in an id that a caller chooses for a workflow: as much as a UUID and some words. It is in every list.
+pub const CHOSEN_ID_BYTES: usize = 128;
+
+/// Workflows and operations of a shard that wait for the outcome of one of its workflows. Whoever comes later asks again.
+pub const RESULT_WAITERS: usize = 100_000;
+
+/// Milliseconds for which `ctx.result` waits for a workflow that nobody has started. What starts it may be on its way, and
+/// is tried again for some seven minutes.
+pub const RESULT_UNKNOWN_MS: u64 = 600_000;
+
 /// Signals that wait for one workflow.
 pub const SIGNALS_PER_WORKFLOW: usize = 1_000;
 

@@ -55,13 +55,23 @@ pub struct Call<'a> {
     input: Bytes,
     idempotency_key: Option<&'a str>,
     delay: Duration,
+    id: Option<&'a str>,
 }
 
 impl<'a> Call<'a> {
     /// A call without input.
     #[must_use]
     pub fn new(service: &'a str, key: &'a str, handler: &'a str) -> Self {
-        Self { app: None, service, key, handler, input: Bytes::new(), idempotency_key: None, delay: Duration::ZERO }
+        Self {
+            app: None,
+            service,
+            key,
+            handler,
+            input: Bytes::new(),
+            idempotency_key: None,
+            delay: Duration::ZERO,
+            id: None,
+        }
     }
 
     /// Names the app. A call needs it while several apps have a service of this name.
@@ -97,6 +107,12 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// For [`Client::send`]: the id that the workflow is to have. It is started unless it has been.
+    #[must_use]
+    pub fn id(self, id: &'a str) -> Self {
+        Self { id: Some(id), ..self }
     }
 
     fn path(&self, verb: &str) -> String {
@@ -177,6 +193,9 @@ impl Client {
         let mut path = call.path("send");
         if !call.delay.is_zero() {
             path.push_str(&format!("?delay_ms={}", call.delay.as_millis()));
+        }
+        if let Some(id) = call.id {
+            path.push_str(&format!("{}id={}", if path.contains('?') { '&' } else { '?' }, segment(id)));
         }
         let reply = self.post_call(call, &path).await?;
         parse::<Sent>(&reply.body).map(|sent| sent.id)

@@ -17,7 +17,7 @@ use millrace_base::{
 };
 use millrace_driver::question::{
     EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
-    ReadDeadLetter, ReadInvocation, ReadState, Signal,
+    ReadDeadLetter, ReadInvocation, ReadState, Signal, StartWorkflow,
 };
 use millrace_driver::{CoreAddress, CoreMessage, Frame, Job, Question, ShardMail};
 use millrace_format::{
@@ -27,8 +27,9 @@ use millrace_format::{
 use millrace_func::{HandlerId, HeaderSource, NestedCall, Program, RouteId, RouteMatch, RouteReply};
 use millrace_replica::{Epoch, NodeId};
 use millrace_shard::{
-    AskedSchedule, Begin, Delivery, FromParticipation, InvocationId, Invoke, ListedWorkflow, PeerBody, PeerCall,
-    PeerMessage, Reply, RequestInfo, RouteCall, Sequence, ToCoordinator, ToParticipation, Token, WorkflowView,
+    AskedSchedule, AwaitedResult, Begin, Delivery, FromParticipation, InvocationId, Invoke, ListedWorkflow, PeerBody,
+    PeerCall, PeerMessage, Reply, RequestInfo, ResultQuestion, RouteCall, Sequence, ToCoordinator, ToParticipation,
+    Token, WorkflowView,
 };
 
 const SEQUENCE: Sequence = Sequence { lsn: Lsn(5), index: 6 };
@@ -120,6 +121,19 @@ fn questions() -> Vec<(&'static str, Question)> {
         ("read-state-page", state(page)),
         ("has-entities", HasEntities { app: "a".into(), service: "s".into() }.into()),
         ("list-schedules", ListSchedules { asked: vec![asked] }.into()),
+        (
+            "start-workflow",
+            StartWorkflow {
+                id: "order-17".into(),
+                app: "a".into(),
+                service: "s".into(),
+                handler: "h".into(),
+                key: (*b"k").into(),
+                input: Bytes::from_static(b"1"),
+                delay_ms: 50,
+            }
+            .into(),
+        ),
     ]
 }
 
@@ -127,6 +141,7 @@ fn message() -> MessageRecord {
     MessageRecord {
         keeps_invocation_result: true,
         invocation: None,
+        chosen_id: None,
         is_signal: false,
         was_set_aside: false,
         attempts: 2,
@@ -145,6 +160,8 @@ fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
         has_ended: false,
         is_cancelled: true,
         began: TIME,
+        chosen_id: None,
+        runs: Vec::new(),
         version: 3,
         app: "a".into(),
         service: "s".into(),
@@ -254,6 +271,23 @@ fn peer_bodies() -> Vec<(String, PeerBody)> {
         ("recall", PeerBody::Recall),
         ("committed-alone", PeerBody::CommittedAlone),
         ("heard", PeerBody::Heard),
+        (
+            "await-result",
+            PeerBody::AwaitResult(ResultQuestion { of: SEQUENCE, app: "a".into(), asker: SEQUENCE, operation: 6 }),
+        ),
+        (
+            "awaited-result",
+            PeerBody::AwaitedResult(AwaitedResult {
+                of: SEQUENCE,
+                asker: SEQUENCE,
+                operation: 6,
+                result: Some(Err(error())),
+            }),
+        ),
+        (
+            "awaited-result-unknown",
+            PeerBody::AwaitedResult(AwaitedResult { of: SEQUENCE, asker: SEQUENCE, operation: 6, result: None }),
+        ),
     ];
     to_participation.chain(to_coordinator).chain(rest.map(|(name, body)| (name.to_owned(), body))).collect()
 }

@@ -63,6 +63,7 @@ mod tests {
         MessageRecord {
             keeps_invocation_result: false,
             invocation: None,
+            chosen_id: None,
             is_signal: false,
             was_set_aside: false,
             attempts: 16,

@@ -7,7 +7,7 @@
 //! offset  bytes  meaning
 //!  0      1      version = 1
 //!  1      1      kind: 1 call, 2 step, 3 sleep, 4 fetch, 5 wait, 6 hash, 7 send, 8 signal,
-//!                9 cancel, 10 compensation
+//!                9 cancel, 10 compensation, 11 result
 //!  2      4      operation: its number among those the workflow asked for, little-endian
 //!  6      8      ended at, Unix milliseconds, little-endian
 //! 14      …      text name
@@ -48,10 +48,12 @@ pub enum StepKind {
     Cancel = 9,
     /// A call that undoes what an earlier one did.
     Compensation = 10,
+    /// The outcome of another workflow, for which it waited.
+    Result = 11,
 }
 
 impl StepKind {
-    const ALL: [StepKind; 10] = [
+    const ALL: [StepKind; 11] = [
         StepKind::Call,
         StepKind::Step,
         StepKind::Sleep,
@@ -62,6 +64,7 @@ impl StepKind {
         StepKind::Signal,
         StepKind::Cancel,
         StepKind::Compensation,
+        StepKind::Result,
     ];
 
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
@@ -82,6 +85,7 @@ impl StepKind {
             StepKind::Signal => "signal",
             StepKind::Cancel => "cancel",
             StepKind::Compensation => "compensation",
+            StepKind::Result => "result",
         }
     }
 }

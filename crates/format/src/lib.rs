@@ -38,4 +38,4 @@ pub use segment::{
     BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError,
 };
 pub use signal::SignalRecord;
-pub use workflow::WorkflowRecord;
+pub use workflow::{WorkflowRecord, WorkflowRun};

@@ -7,10 +7,11 @@
 //!  0      1      version = 1
 //!  1      1      flags: bit 0 = its result is kept for `GET /invocations/{id}`, bit 1 = it has an
 //!                invocation id of its own, bit 2 = it is a signal to the workflow of that id,
-//!                bit 3 = it was a dead letter before
+//!                bit 3 = it was a dead letter before, bit 4 = its caller chose the id of the workflow as a text
 //!  2      4      attempts made so far, little-endian
 //!  6      8      due, Unix milliseconds, little-endian
 //! 14      …      if bit 1: 2 shard, 8 LSN, 2 index of the invocation
+//!  …      …      if bit 4: text id
 //!  …      …      text app, text service, text handler, 4-byte length + key, rest: JSON input
 //!                (of a signal: app of the sender, nothing, the signal's name, nothing, payload)
 //! text = 4-byte little-endian length, then UTF-8
@@ -27,6 +28,7 @@ const KEEPS_INVOCATION_RESULT: u8 = 1;
 const HAS_INVOCATION: u8 = 2;
 const IS_SIGNAL: u8 = 4;
 const WAS_SET_ASIDE: u8 = 8;
+const HAS_CHOSEN_ID: u8 = 16;
 
 /// The parts of an invocation's id: shard, LSN, index.
 pub type Position = (ShardId, Lsn, u16);
@@ -38,6 +40,8 @@ pub struct MessageRecord {
     pub keeps_invocation_result: bool,
     /// The id of the invocation that it starts, if the sender chose that id. For a signal: the workflow that it is for.
     pub invocation: Option<Position>,
+    /// The text that `invocation` was made of, if the caller chose one.
+    pub chosen_id: Option<String>,
     /// Whether it is a signal.
     pub is_signal: bool,
     /// Whether it was a dead letter that an operator had tried again. Unless it succeeds, it becomes a dead letter once
@@ -68,7 +72,8 @@ impl MessageRecord {
         let flags = flag(self.keeps_invocation_result, KEEPS_INVOCATION_RESULT)
             | flag(self.invocation.is_some(), HAS_INVOCATION)
             | flag(self.is_signal, IS_SIGNAL)
-            | flag(self.was_set_aside, WAS_SET_ASIDE);
+            | flag(self.was_set_aside, WAS_SET_ASIDE)
+            | flag(self.chosen_id.is_some(), HAS_CHOSEN_ID);
         out.extend_from_slice(&[VERSION, flags]);
         out.extend_from_slice(&self.attempts.to_le_bytes());
         out.extend_from_slice(&self.due.0.to_le_bytes());
@@ -77,6 +82,7 @@ impl MessageRecord {
             out.extend_from_slice(&lsn.0.to_le_bytes());
             out.extend_from_slice(&index.to_le_bytes());
         }
+        self.chosen_id.iter().for_each(|id| put_text(&mut out, id));
         put_text(&mut out, &self.app);
         put_text(&mut out, &self.service);
         put_text(&mut out, &self.handler);
@@ -95,7 +101,7 @@ impl MessageRecord {
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
-        if flags & !(KEEPS_INVOCATION_RESULT | HAS_INVOCATION | IS_SIGNAL | WAS_SET_ASIDE) != 0 {
+        if flags & !(KEEPS_INVOCATION_RESULT | HAS_INVOCATION | IS_SIGNAL | WAS_SET_ASIDE | HAS_CHOSEN_ID) != 0 {
             return Err(DecodeError::Kind(flags));
         }
         let attempts = reader.u32()?;
@@ -109,6 +115,7 @@ impl MessageRecord {
             attempts,
             due,
             invocation,
+            chosen_id: (flags & HAS_CHOSEN_ID != 0).then(|| reader.text()).transpose()?,
             is_signal: flags & IS_SIGNAL != 0,
             was_set_aside: flags & WAS_SET_ASIDE != 0,
             app: reader.text()?,
@@ -128,11 +135,11 @@ mod tests {
     proptest! {
         #[test]
         fn messages_round_trip(
-            keeps_invocation_result in any::<bool>(), is_signal in any::<bool>(), was_set_aside in any::<bool>(), lsn in proptest::option::of(any::<u64>()), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
+            keeps_invocation_result in any::<bool>(), chosen_id in proptest::option::of(".{0,5}"), is_signal in any::<bool>(), was_set_aside in any::<bool>(), lsn in proptest::option::of(any::<u64>()), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
             key in proptest::collection::vec(any::<u8>(), 0..9), input in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let message = MessageRecord {
-                keeps_invocation_result, is_signal, was_set_aside, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
+                keeps_invocation_result, chosen_id, is_signal, was_set_aside, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
                 input: input.into(),
             };
             prop_assert_eq!(MessageRecord::decode(&message.encode()), Ok(message));
@@ -149,6 +156,7 @@ mod tests {
         let message = MessageRecord {
             keeps_invocation_result: true,
             invocation: None,
+            chosen_id: None,
             is_signal: false,
             was_set_aside: false,
             attempts: 2,
@@ -164,5 +172,8 @@ mod tests {
         let signal = MessageRecord { invocation: Some((ShardId(1), Lsn(2), 3)), is_signal: true, ..message };
         let golden = b"\x01\x07\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\0\x02\0\0\0\0\0\0\0\x03\0\x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
         assert_eq!(signal.encode(), golden);
+        let start = MessageRecord { chosen_id: Some("o1".into()), is_signal: false, ..signal };
+        let golden = b"\x01\x13\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\0\x02\0\0\0\0\0\0\0\x03\0\x02\0\0\0o1\x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
+        assert_eq!(start.encode(), golden);
     }
 }

@@ -140,7 +140,8 @@ fn operations() -> Vec<(&'static str, WorkerFrame)> {
         ("set-raw", WorkerFrame::Set { field: bytes("photo"), value: FrameValue::Raw(bytes("\x00\x7f")) }),
         ("delete", WorkerFrame::Delete { field: bytes("ä") }),
         ("call", WorkerFrame::Call { operation: 3, target: target() }),
-        ("send", WorkerFrame::Send { operation: 4, target: target(), delay_ms: 60_000 }),
+        ("send", WorkerFrame::Send { operation: 4, target: target(), delay_ms: 60_000, id: None }),
+        ("send-as", WorkerFrame::Send { operation: 4, target: target(), delay_ms: 0, id: Some("order-17".into()) }),
         (
             "signal",
             WorkerFrame::Signal {
@@ -161,6 +162,8 @@ fn operations() -> Vec<(&'static str, WorkerFrame)> {
         ("sleep", WorkerFrame::Sleep { operation: 6, delay_ms: 1_099_511_627_776 }),
         ("wait", WorkerFrame::Wait { operation: 7, name: "paid".into(), timeout_ms: None }),
         ("wait-limited", WorkerFrame::Wait { operation: 7, name: "paid".into(), timeout_ms: Some(5000) }),
+        ("await", WorkerFrame::Await { operation: 7, invocation: "order-17".into(), timeout_ms: None }),
+        ("await-limited", WorkerFrame::Await { operation: 7, invocation: "order-17".into(), timeout_ms: Some(5000) }),
         ("step", WorkerFrame::Step { operation: 8, name: "charge".into(), policy: bytes("{\"attempts\":3}") }),
         ("step-end", WorkerFrame::StepEnd { operation: 8, result: Ok(json_value("{\"id\":1}")) }),
         ("step-end-error", WorkerFrame::StepEnd { operation: 8, result: Err(aborted()) }),
@@ -291,8 +294,10 @@ fn of_operation(frame: &WorkerFrame) -> Option<(&'static str, Value)> {
         WorkerFrame::Call { operation, target } => {
             ("CALL", json!({ "operation": operation, "target": of_target(target) }))
         }
-        WorkerFrame::Send { operation, target, delay_ms } => {
-            ("SEND", json!({ "operation": operation, "target": of_target(target), "delay_ms": delay_ms }))
+        WorkerFrame::Send { operation, target, delay_ms, id } => {
+            let mut said = json!({ "operation": operation, "target": of_target(target), "delay_ms": delay_ms });
+            said.as_object_mut().expect("it is one").extend(id.iter().map(|id| ("id".to_owned(), json!(id))));
+            ("SEND", said)
         }
         WorkerFrame::Fetch { operation, request } => {
             ("FETCH", json!({ "operation": operation, "request": of_bytes(request) }))
@@ -302,6 +307,9 @@ fn of_operation(frame: &WorkerFrame) -> Option<(&'static str, Value)> {
         }
         WorkerFrame::Wait { operation, name, timeout_ms } => {
             ("WAIT", json!({ "operation": operation, "name": name, "timeout_ms": timeout_ms }))
+        }
+        WorkerFrame::Await { operation, invocation, timeout_ms } => {
+            ("AWAIT", json!({ "operation": operation, "invocation": invocation, "timeout_ms": timeout_ms }))
         }
         WorkerFrame::Step { operation, name, policy } => {
             ("STEP", json!({ "operation": operation, "name": name, "policy": of_bytes(policy) }))

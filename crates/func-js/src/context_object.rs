@@ -353,19 +353,24 @@ fn call(call: &Call<'_>) -> Result<Value, Thrown> {
 fn send(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     let NestedCall { handler, key, input } = nested_call(call)?;
-    let delay_ms = delay(isolate, call.argument(4))?;
-    match isolate.with_host(|host| host.send(Message { handler, key, input, delay_ms }))? {
+    let (delay_ms, id) = send_options(isolate, call.argument(4))?;
+    match isolate.with_host(|host| host.send(Message { handler, key, input, delay_ms, id }))? {
         Some(invocation) => call.context.string(invocation.as_bytes()),
         None => Ok(call.context.own(UNDEFINED)),
     }
 }
 
-fn delay(isolate: &Isolate, options: Raw) -> Result<u64, Thrown> {
-    if !isolate.check_options(options, &[(isolate.atoms.delay_ms, "delay_ms")], "ctx.send")? {
-        return Ok(0);
+/// How much later a message is to run, and the id of the workflow that it starts.
+fn send_options(isolate: &Isolate, options: Raw) -> Result<(u64, Option<String>), Thrown> {
+    let known = [(isolate.atoms.delay_ms, "delay_ms"), (isolate.atoms.id, "id")];
+    if !isolate.check_options(options, &known, "ctx.send")? {
+        return Ok((0, None));
     }
     let value = isolate.context.get(options, isolate.atoms.delay_ms)?;
-    if is_nullish(value.raw()) { Ok(0) } else { isolate.milliseconds(value.raw(), "delay_ms") }
+    let delay_ms = if is_nullish(value.raw()) { 0 } else { isolate.milliseconds(value.raw(), "delay_ms")? };
+    let value = isolate.context.get(options, isolate.atoms.id)?;
+    let id = if is_nullish(value.raw()) { None } else { Some(isolate.invocation_id(value.raw())?) };
+    Ok((delay_ms, id))
 }
 
 fn now(call: &Call<'_>) -> Result<Value, Thrown> {

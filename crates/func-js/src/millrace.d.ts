@@ -240,6 +240,11 @@ declare module "millrace" {
   export interface SendOptions {
     /** How long to wait after the commit, at most ten years. Survives restarts. */
     delay_ms?: number;
+    /**
+     * The id that the workflow is to have: up to 128 letters, digits and characters of `._~:-`, the first one a letter
+     * or a digit. A workflow that was started before with this id, handler, key and input is not started again.
+     */
+    id?: string;
   }
 
   /** What a query can do: read its entity. */
@@ -364,6 +369,13 @@ declare module "millrace" {
      * in time; without a timeout it waits for ever.
      */
     wait<Payload = any>(name: string, options?: WaitOptions): Promise<Payload>;
+
+    /**
+     * Waits for the end of another workflow of the app and gives its output. If that workflow failed, throws its error;
+     * if it was cancelled, an error with the code `"workflow-ended"`. Throws an error with the code `"wait-limit"` when
+     * it does not end in time; without a timeout it waits for ever.
+     */
+    result<Output = any>(id: string, options?: WaitOptions): Promise<Output>;
 
     /**
      * Runs a piece of code and notes its result as JSON, which is what every run gets: for what must not be

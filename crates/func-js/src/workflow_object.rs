@@ -12,6 +12,7 @@ use crate::steps::{Code, RunningStep};
 pub(crate) const ENTRIES: &[Entry] = &[
     (Place::Context, "sleep", 1, sleep),
     (Place::Context, "wait", 1, wait),
+    (Place::Context, "result", 1, result),
     (Place::Context, "signal", 2, signal),
     (Place::Context, "step", 2, step),
     (Place::Context, "compensate", 3, compensate),
@@ -39,6 +40,11 @@ impl Isolate {
     /// The name of a step or signal: a string of 1 to [`limits::STEP_NAME_BYTES`] bytes.
     fn step_name(&self, raw: Raw, what: &str) -> Result<String, Thrown> {
         self.bounded_text(raw, what, limits::STEP_NAME_BYTES)
+    }
+
+    /// An invocation's id, as far as its length tells.
+    pub(crate) fn invocation_id(&self, raw: Raw) -> Result<String, Thrown> {
+        self.bounded_text(raw, "an invocation's id", ID_BYTES)
     }
 
     fn bounded_text(&self, raw: Raw, what: &str, most_bytes: usize) -> Result<String, Thrown> {
@@ -87,22 +93,34 @@ fn wait(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     isolate.check_context(call.this)?;
     let name = isolate.step_name(call.argument(0), "a signal's name")?;
-    let options = call.argument(1);
-    let mut timeout_ms = None;
-    if isolate.check_options(options, &[(isolate.atoms.timeout_ms, "timeoutMs")], "ctx.wait")? {
-        let value = call.context.get(options, isolate.atoms.timeout_ms)?;
-        if !is_nullish(value.raw()) {
-            timeout_ms = Some(isolate.milliseconds(value.raw(), "timeoutMs")?);
-        }
-    }
+    let timeout_ms = timeout_of(call, "ctx.wait")?;
     isolate.check_operations()?;
     isolate.await_pause(|| isolate.with_host(|host| host.in_workflow("wait")?.wait(&name, timeout_ms)))
+}
+
+/// How long `of` waits at most, as its second argument says.
+fn timeout_of(call: &Call<'_>, of: &str) -> Result<Option<u64>, Thrown> {
+    let (isolate, options) = (call.isolate, call.argument(1));
+    if !isolate.check_options(options, &[(isolate.atoms.timeout_ms, "timeoutMs")], of)? {
+        return Ok(None);
+    }
+    let value = call.context.get(options, isolate.atoms.timeout_ms)?;
+    if is_nullish(value.raw()) { Ok(None) } else { isolate.milliseconds(value.raw(), "timeoutMs").map(Some) }
+}
+
+fn result(call: &Call<'_>) -> Result<Value, Thrown> {
+    let isolate = call.isolate;
+    isolate.check_context(call.this)?;
+    let invocation = isolate.invocation_id(call.argument(0))?;
+    let timeout_ms = timeout_of(call, "ctx.result")?;
+    isolate.check_operations()?;
+    isolate.await_pause(|| isolate.with_host(|host| host.in_workflow("result")?.result(&invocation, timeout_ms)))
 }
 
 fn signal(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     isolate.check_context(call.this)?;
-    let invocation = isolate.bounded_text(call.argument(0), "an invocation's id", ID_BYTES)?;
+    let invocation = isolate.invocation_id(call.argument(0))?;
     let name = isolate.step_name(call.argument(1), "a signal's name")?;
     let payload = isolate.input(call.argument(2))?;
     isolate.with_host(|host| host.signal(&invocation, &name, payload))?;

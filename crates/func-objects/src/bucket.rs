@@ -329,7 +329,7 @@ fn remove(turn: &mut Turn<'_>, settings: &Settings, request: &ObjectRequest<'_>)
     }
     for key in uploads {
         let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
-        turn.host.send(Message { handler, key, input: Bytes::from_static(b"bodies"), delay_ms: 0 })?;
+        turn.host.send(Message { handler, key, input: Bytes::from_static(b"bodies"), delay_ms: 0, id: None })?;
     }
     let fields = turn.host.scan(&millrace_func::ScanRequest { limit: 1000, ..Default::default() })?;
     for (field, _) in fields {

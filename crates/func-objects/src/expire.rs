@@ -53,7 +53,7 @@ pub(crate) fn begin(turn: &mut Turn<'_>, number: u64) -> Result<(), Error> {
 fn send(turn: &mut Turn<'_>, input: ExpireInput, delay_ms: u64) -> Result<(), Error> {
     let handler = HandlerId { program: turn.program, service: BUCKET, handler: EXPIRE };
     let key = turn.key.to_vec();
-    turn.host.send(Message { handler, key, input: encode(&input), delay_ms })?;
+    turn.host.send(Message { handler, key, input: encode(&input), delay_ms, id: None })?;
     Ok(())
 }
 

@@ -156,7 +156,7 @@ pub(crate) fn tell_later(turn: &mut Turn<'_>, untold: &Untold) -> Result<(), Err
     }
     let handler = HandlerId { program: turn.program, service: BUCKET, handler: NOTIFY };
     let key = turn.key.to_vec();
-    turn.host.send(Message { handler, key, input: encode(untold), delay_ms: 0 })?;
+    turn.host.send(Message { handler, key, input: encode(untold), delay_ms: 0, id: None })?;
     Ok(())
 }
 
@@ -213,7 +213,7 @@ fn tell_event(
             _ => {}
         }
         let input = input.to_string().into_bytes().into();
-        turn.host.send(Message { handler, key: key.as_bytes().to_vec(), input, delay_ms: 0 })?;
+        turn.host.send(Message { handler, key: key.as_bytes().to_vec(), input, delay_ms: 0, id: None })?;
         sent += 1;
     }
     Ok(sent)

@@ -262,7 +262,7 @@ fn erase_upload(turn: &mut Turn<'_>, ask: &Ask<'_>, row: &VersionRow) -> Result<
     if let Content::Parts { upload, .. } = &row.content {
         let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
         let key = upload_key(ask.request.bucket, ask.request.key, upload);
-        turn.host.send(Message { handler, key, input: bytes::Bytes::new(), delay_ms: 0 })?;
+        turn.host.send(Message { handler, key, input: bytes::Bytes::new(), delay_ms: 0, id: None })?;
     }
     Ok(())
 }

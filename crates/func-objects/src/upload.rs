@@ -342,7 +342,7 @@ pub(crate) fn erase(turn: &mut Turn<'_>, with_bodies: bool) -> Result<(), Error>
         let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
         let key = turn.key.to_vec();
         let input = Bytes::from_static(if with_bodies { b"bodies" } else { b"" });
-        turn.host.send(Message { handler, key, input, delay_ms: 0 })?;
+        turn.host.send(Message { handler, key, input, delay_ms: 0, id: None })?;
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ impl Calls {
                 self.calls.push_back(((service, trigger.handler), key.to_vec(), before.clone()));
             } else {
                 let handler = HandlerId { program: turn.program.number, service, handler: trigger.handler };
-                turn.host.send(Message { handler, key: key.to_vec(), input: after.clone(), delay_ms: 0 })?;
+                turn.host.send(Message { handler, key: key.to_vec(), input: after.clone(), delay_ms: 0, id: None })?;
                 self.messages += 1;
                 self.size_bytes += after.len();
             }

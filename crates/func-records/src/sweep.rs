@@ -211,7 +211,7 @@ fn go_on(
     if state.phase != Phase::Done {
         let handler = HandlerId { program: program.number, service: of.shard_service, handler: SWEEP };
         let input = Bytes::from(text(serde_json::to_string(&Input { run: Some(state.run), alone: false }))?);
-        turn.host.send(Message { handler, key: key.to_vec(), input, delay_ms })?;
+        turn.host.send(Message { handler, key: key.to_vec(), input, delay_ms, id: None })?;
     }
     Ok(Progress::Done(Bytes::new()))
 }

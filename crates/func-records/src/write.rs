@@ -137,7 +137,7 @@ pub(crate) fn send_timer(
     (at_ms, now): (u64, UnixMillis),
 ) -> Result<(), Error> {
     let input = Bytes::from(format!("{{\"at_ms\":{at_ms}}}"));
-    host.send(Message { handler, key: key.to_vec(), input, delay_ms: at_ms.saturating_sub(now.0) })?;
+    host.send(Message { handler, key: key.to_vec(), input, delay_ms: at_ms.saturating_sub(now.0), id: None })?;
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
-use millrace_format::worker::{AttemptKind, FailureFrame, FrameError, FrameValue, TargetFrame, WorkerFrame};
+use millrace_format::worker::{
+    AttemptKind, FailureFrame, FrameError, FrameResult, FrameValue, TargetFrame, WorkerFrame,
+};
 use millrace_func::{Host, LogLevel, Message, NestedCall, Output, ScanRequest, StepStart};
 use serde::de::IgnoredAny;
 
@@ -86,8 +88,8 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
             let call = nested(program, attempt, target)?;
             attempt.began(operation, Asked::Json, call.and_then(|call| host.call(call)));
         }
-        WorkerFrame::Send { operation, target, delay_ms } => {
-            send(program, attempt, (operation, target, delay_ms), host)?
+        WorkerFrame::Send { operation, target, delay_ms, id } => {
+            send(program, attempt, (operation, target), (delay_ms, id), host)?;
         }
         WorkerFrame::Signal { invocation, name, payload } => {
             host.signal(&invocation, &name, json_or_null(payload)?)?;
@@ -104,16 +106,13 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
             let begun = host.in_workflow("wait").and_then(|flow| flow.wait(&name, timeout_ms));
             attempt.began(operation, Asked::Json, begun);
         }
+        WorkerFrame::Await { operation, invocation, timeout_ms } => {
+            let begun = host.in_workflow("result").and_then(|flow| flow.result(&invocation, timeout_ms));
+            attempt.began(operation, Asked::Json, begun);
+        }
         WorkerFrame::Step { operation, name, policy: _ } => step(attempt, operation, &name, host),
         WorkerFrame::StepEnd { operation, result } => {
-            let unknown = || broken(format_args!("operation {operation} is not a step that runs"));
-            let id = attempt.step(operation).ok_or_else(unknown)?;
-            let result = match result {
-                Ok(FrameValue::Json(json)) => Ok(json_or_null(json)?),
-                Ok(FrameValue::Raw(_)) => return Err(broken("a step's result is not JSON")),
-                Err(error) => Err(as_error(attempt, error)),
-            };
-            host.in_workflow("step")?.end_step(id, result)?;
+            end_step(attempt, operation, result, host)?;
         }
         WorkerFrame::Compensate { target } => compensate(nested(program, attempt, target)??, host)?,
         WorkerFrame::Record { operation, type_name, id, request } => {
@@ -179,11 +178,13 @@ fn nested(program: &RemoteProgram, attempt: &Attempt, target: TargetFrame) -> Re
 fn send(
     program: &RemoteProgram,
     attempt: &mut Attempt,
-    (operation, target, delay_ms): (u32, TargetFrame, u64),
+    (operation, target): (u32, TargetFrame),
+    (delay_ms, id): (u64, Option<String>),
     host: &mut dyn Host,
 ) -> Result<(), Error> {
     let call = nested(program, attempt, target)?;
-    let sent = call.and_then(|NestedCall { handler, key, input }| host.send(Message { handler, key, input, delay_ms }));
+    let sent =
+        call.and_then(|NestedCall { handler, key, input }| host.send(Message { handler, key, input, delay_ms, id }));
     let sent = sent.map(|id| {
         let json = id.map_or_else(|| "null".to_owned(), |id| format!("\"{id}\""));
         FrameValue::Json(json.into())
@@ -202,6 +203,17 @@ fn step(attempt: &mut Attempt, operation: u32, name: &str, host: &mut dyn Host) 
         Ok(StepStart::Known(id)) => attempt.began(operation, Asked::Step, Ok(id)),
         Err(error) => attempt.began(operation, Asked::Step, Err(error)),
     }
+}
+
+fn end_step(attempt: &Attempt, operation: u32, result: FrameResult, host: &mut dyn Host) -> Result<(), Error> {
+    let unknown = || broken(format_args!("operation {operation} is not a step that runs"));
+    let id = attempt.step(operation).ok_or_else(unknown)?;
+    let result = match result {
+        Ok(FrameValue::Json(json)) => Ok(json_or_null(json)?),
+        Ok(FrameValue::Raw(_)) => return Err(broken("a step's result is not JSON")),
+        Err(error) => Err(as_error(attempt, error)),
+    };
+    host.in_workflow("step")?.end_step(id, result)
 }
 
 /// What a handler may say itself of how it failed, or was told by an operation; anything else is its failure.

@@ -34,6 +34,8 @@ pub struct Message {
     pub input: Bytes,
     /// How long to wait after the commit.
     pub delay_ms: u64,
+    /// The id that the workflow is to have which the message starts.
+    pub id: Option<String>,
 }
 
 /// An ordered scan of the entity's fields.
@@ -257,6 +259,10 @@ pub trait Flow {
     /// `ctx.wait`. The activation will be resumed with the payload of the next signal of that name that
     /// nobody has taken yet. If none comes in time, it is resumed with `wait-limit`.
     fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error>;
+
+    /// `ctx.result`. The activation will be resumed with the output of that workflow of the same app once it has ended,
+    /// or with its error. If it does not end in time, it is resumed with `wait-limit`.
+    fn result(&mut self, invocation: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error>;
 
     /// How the next call or step is tried again, if it fails.
     fn retry_next(&mut self, options: RetryOptions);

@@ -49,7 +49,7 @@ pub use records::RecordPolicy;
 pub use retry::{Attempts, RetryOptions, RetryPolicy, RetrySettings, Unlimited};
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{
-    AttemptToken, Concurrency, DialledVersion, Discovery, Entering, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE,
-    WORKER_PROTOCOL, WorkerAddress, WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute,
-    WorkerSchedule, WorkerService, WorkerSettings, WorkerSlot, WorkerTurn, Workers,
+    AttemptToken, Concurrency, DialledVersion, Discovery, Entering, Exchanging, NoWorkers, OLDEST_WORKER_PROTOCOL,
+    ProtocolRange, WORKER_FILE, WORKER_PROTOCOL, WorkerAddress, WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind,
+    WorkerMode, WorkerRoute, WorkerSchedule, WorkerService, WorkerSettings, WorkerSlot, WorkerTurn, Workers,
 };

@@ -23,8 +23,11 @@ pub use slots::{Concurrency, WorkerSettings, WorkerSlot};
 
 use crate::Program;
 
-/// The newest version of the protocol that this server speaks, and the oldest.
-pub const WORKER_PROTOCOL: u32 = 1;
+/// The newest version of the protocol that this server speaks. Version 2 has AWAIT, and ids in SEND.
+pub const WORKER_PROTOCOL: u32 = 2;
+
+/// The oldest. Requests that come before anything is known of a worker are of this version.
+pub const OLDEST_WORKER_PROTOCOL: u32 = 1;
 
 /// Names an attempt on a worker. No other attempt has the same, on any node.
 pub type AttemptToken = [u8; 16];

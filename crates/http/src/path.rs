@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use millrace_api::{InvocationStatus, StateFields};
-use millrace_base::{Error, ErrorCode, Name, limits};
+use millrace_base::{Error, ErrorCode, Name, check_chosen_id, limits};
 use millrace_records::url::{bounded, is_digits};
 pub use millrace_records::url::{decode, decode_key, decode_text};
 use serde::Deserialize;
@@ -73,6 +73,16 @@ fn raw_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<&'a st
 /// `bad-request` for anything but a whole number of milliseconds up to [`limits::DELAY_MS`].
 pub fn delay_ms(query: Option<&str>) -> Result<u64, Error> {
     milliseconds(query, "delay_ms", limits::DELAY_MS, "ten years")
+}
+
+/// The id of `/send/…?id=`, which the caller chose for a workflow.
+///
+/// # Errors
+/// `bad-request` for what is no such id.
+pub fn chosen_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, Error> {
+    let id = query_parameter(query, "id")?;
+    id.iter().try_for_each(|id| check_chosen_id(id))?;
+    Ok(id)
 }
 
 /// 0 when it is not there; `most` is also told in words.

@@ -14,10 +14,10 @@ use millrace_api::{
     SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, Value, ValueKind, shard_of_key};
-use millrace_driver::question::ReadState;
+use millrace_driver::question::{ReadState, StartWorkflow};
 use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
 use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
-use millrace_shard::{EntityState, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
+use millrace_shard::{EntityState, InvocationId, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
 use crate::apps::app_from_files;
 use crate::built_in_apps::{self, refuse_system_name};
@@ -131,13 +131,13 @@ impl CoreHandle {
     }
 }
 
-/// Finds the handler a request names, checks that the principal may call it, and makes the call.
-fn invoke(
-    core: &mut Core,
+/// Finds what a request calls, and checks that the principal may call it.
+fn find_handler(
+    core: &Core,
     principal: &Principal,
     request: &CallRequest<'_>,
     is_sent: bool,
-) -> Result<(ShardId, Invoke), Error> {
+) -> Result<HandlerId, Error> {
     let catalog = catalog(core)?;
     refuse_records(request.app)?;
     let (program, service) = catalog.service(request.app, request.service)?;
@@ -146,6 +146,40 @@ fn invoke(
     authorise(principal, place, true).or_else(|_| authorise(principal, place, false))?;
     let (handler, kind) = catalog.handler(program, service, request.handler)?;
     authorise(principal, place, kind == HandlerKind::Query && !is_sent)?;
+    Ok(handler)
+}
+
+/// What starts a workflow under an id that the caller chose, and the shard of the id.
+fn start_workflow(
+    core: &Core,
+    principal: &Principal,
+    request: &SendRequest<'_>,
+    id: &str,
+) -> Result<(ShardId, StartWorkflow), Error> {
+    let SendRequest { call, delay_ms, .. } = request;
+    let handler = find_handler(core, principal, call, true)?;
+    let shard = InvocationId::chosen(id, core.placement().shard_count())?.shard;
+    let input = if call.input.is_empty() { Bytes::from_static(b"null") } else { call.input.clone() };
+    let start = StartWorkflow {
+        id: id.into(),
+        app: app_of(core, handler.program).into(),
+        service: call.service.into(),
+        handler: call.handler.into(),
+        key: call.key.into(),
+        input,
+        delay_ms: *delay_ms,
+    };
+    Ok((shard, start))
+}
+
+/// Finds the handler a request names, checks that the principal may call it, and makes the call.
+fn invoke(
+    core: &mut Core,
+    principal: &Principal,
+    request: &CallRequest<'_>,
+    is_sent: bool,
+) -> Result<(ShardId, Invoke), Error> {
+    let handler = find_handler(core, principal, request, is_sent)?;
     let info = info(core, request.idempotency_key.map(IdempotencyKey::kept));
     let shard = shard_of_key(request.key, core.placement().shard_count());
     Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
@@ -218,6 +252,10 @@ impl Calls for CoreHandle {
             && let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(input)
         {
             return Err(Error::new(ErrorCode::InvalidInput, format!("the input is not JSON: {error}")));
+        }
+        if let Some(id) = request.id {
+            let (shard, start) = start_workflow(&self.core.borrow(), principal, &request, id)?;
+            return self.ask(shard, start).await.map(|_| id.to_owned());
         }
         let started = {
             let mut core = self.core.borrow_mut();

@@ -8,7 +8,7 @@ use millrace_api::{
     DeadLetter, Failure, Intervention, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission,
     Principal, READ_HANDLER, Target, WRITE_HANDLER, WorkflowState, is_built_in,
 };
-use millrace_base::{Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, hex, limits, shard_of_key};
+use millrace_base::{Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, hex, limits};
 use millrace_driver::question::{
     EndDeadLetter, Intervene, ListDeadLetters, ListFailingMessages, ListWorkflows, ReadDeadLetter, ReadInvocation,
     Signal,
@@ -28,7 +28,7 @@ use crate::records::{input_as_json, reply_as_json};
 /// next one begins.
 const LOOKED_AT_IN_ONE_PAGE: usize = 2_000;
 
-/// How long an id that its sender chose may be unknown: its message may still be on its way.
+/// How long an id that its sender drew, or a caller chose, may be unknown: its message may still be on its way.
 const ARRIVAL_TRIES: u32 = 40;
 const ARRIVAL_MS: u64 = 25;
 
@@ -54,7 +54,7 @@ pub(crate) async fn read(
         match node.ask(parsed.shard, ReadInvocation { sequence, has_journal }).await {
             Ok(FoundInvocation { result, workflow, failures }) => break (result, workflow, failures),
             Err(error) if error.code != ErrorCode::UnknownInvocation => return Err(error),
-            Err(_) if sequence.is_drawn() && tries < ARRIVAL_TRIES => {
+            Err(_) if sequence.may_be_early() && tries < ARRIVAL_TRIES => {
                 tries += 1;
                 tokio::time::sleep(std::time::Duration::from_millis(ARRIVAL_MS)).await;
             }
@@ -68,11 +68,13 @@ pub(crate) async fn read(
     if !is_visible {
         return Err(unknown(id));
     }
+    let chosen_id = view.as_ref().and_then(|view| view.record.chosen_id.clone());
+    let shown = chosen_id.unwrap_or_else(|| id.to_owned());
     let workflow = view.map(|view| {
         let WorkflowView { record, due, journal, waits_for } = *view;
         WorkflowState { journal: journal.into_iter().map(step).collect(), waits_for, ..state(record, due) }
     });
-    Ok(invocation(id.to_owned(), invocation_result, failures, workflow))
+    Ok(invocation(shown, invocation_result, failures, workflow))
 }
 
 /// The outcome of a call that was sent holds only a fingerprint of its service.
@@ -84,7 +86,7 @@ fn may_see_fingerprint(node: &CoreHandle, principal: &Principal, fingerprint: u6
 }
 
 fn parse(node: &CoreHandle, id: &str) -> Result<InvocationId, Error> {
-    InvocationId::parse(id).filter(|parsed| parsed.shard.0 < node.shard_count()).ok_or_else(|| unknown(id))
+    InvocationId::parse(id, node.shard_count()).ok_or_else(|| unknown(id))
 }
 
 /// Refuses whoever may not see a workflow.
@@ -167,10 +169,9 @@ pub(crate) async fn list(
     request: InvocationsRequest<'_>,
 ) -> Result<Page<Invocation>, Error> {
     let place = Place::parse(request.after)?;
-    // A workflow is on the shard of its key.
-    let only = request.key.map(|key| shard_of_key(key, node.shard_count()));
-    let end = only.map_or(node.shard_count(), |only| only.0 + 1);
-    let (mut items, mut shard, mut after) = (Vec::new(), only.map_or(place.shard, |only| only.max(place.shard)), None);
+    // A workflow is on the shard of its key, or of the id that its caller chose.
+    let end = node.shard_count();
+    let (mut items, mut shard, mut after) = (Vec::new(), place.shard, None);
     if let Some(text) = place.after {
         let (kind, id) = text.split_at_checked(1).ok_or_else(wrong_place)?;
         let sequence = unhex(id).and_then(|bytes| Sequence::decode(&bytes)).ok_or_else(wrong_place)?;
@@ -189,7 +190,8 @@ pub(crate) async fn list(
         let is_enough = |items: usize| items >= request.limit || is_full;
         let visible = rows.into_iter().filter(|row| is_wanted(principal, &request, &row.record));
         let shown = visible.map(|ListedWorkflow { id, record, due, invocation_result, failures }| {
-            let id = InvocationId { shard, sequence: id }.to_string();
+            let id = InvocationId { shard, sequence: id };
+            let id = record.chosen_id.clone().unwrap_or_else(|| id.to_string());
             invocation(id, invocation_result, failures, Some(state(record, due)))
         });
         items.extend(shown.filter(|item| request.status.is_none_or(|status| item.status == status)));

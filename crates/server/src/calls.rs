@@ -99,6 +99,10 @@ pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
     let client = client(&args.node)?;
     if args.send {
         let request = request.delay(std::time::Duration::from_millis(args.delay_ms));
+        let request = match &args.id {
+            Some(id) => request.id(id),
+            None => request,
+        };
         println!("{}", block_on(client.send(&request))?);
     } else {
         println!("{}", String::from_utf8_lossy(&block_on(client.call(&request))?));

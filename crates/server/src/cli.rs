@@ -268,6 +268,9 @@ pub(crate) struct CallArgs {
     /// With --send: how long to wait before it runs, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0, requires = "send")]
     pub delay_ms: u64,
+    /// With --send: the id that the workflow is to have; one that has been started with it is not started again
+    #[arg(long, value_name = "ID", requires = "send")]
+    pub id: Option<String>,
     #[command(flatten)]
     pub node: NodeArgs,
 }

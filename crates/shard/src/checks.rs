@@ -19,6 +19,16 @@ pub(crate) fn check_key(key: &[u8], key_bytes: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses a request whose key or input is too large.
+pub(crate) fn check_request(key: &[u8], input: &[u8], limits: &Limits) -> Result<(), Error> {
+    check_key(key, limits.key_bytes)?;
+    if input.len() > limits.input_bytes {
+        let message = format!("the input has {} bytes; {} are allowed", input.len(), limits.input_bytes);
+        return Err(Error::new(ErrorCode::TooLarge, message));
+    }
+    Ok(())
+}
+
 /// Refuses a key or an input that is too large.
 pub(crate) fn check_input(key: &[u8], input: &Bytes, limits: &Limits) -> Result<(), Error> {
     check_key(key, limits.key_bytes)?;

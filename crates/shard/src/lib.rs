@@ -70,7 +70,10 @@ pub use figures::Figures;
 pub use input::Input;
 pub use journals::workflow_versions;
 pub use options::ShardOptions;
-pub use peer::{Begin, CallNumber, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation};
+pub use peer::{
+    AwaitedResult, Begin, CallNumber, FromParticipation, PeerBody, PeerCall, PeerMessage, ResultQuestion,
+    ToCoordinator, ToParticipation,
+};
 pub use question::AskedSchedule;
 pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,

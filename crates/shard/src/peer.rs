@@ -16,6 +16,8 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ShardId, TransactionId, UnixMillis};
 use millrace_func::{NestedCall, Program};
 
+use crate::request::Sequence;
+
 /// One message between two shards about one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerMessage {
@@ -64,6 +66,36 @@ pub enum PeerBody {
     CommittedAlone,
     /// From the coordinator: it has heard that the participant has committed alone, or does not wait for that.
     Heard,
+    /// About no transaction: a workflow waits for the end of one of the receiver's. It asks again and again.
+    AwaitResult(ResultQuestion),
+    /// About no transaction: what the sender's workflow ended with, durably.
+    AwaitedResult(AwaitedResult),
+}
+
+/// How did a workflow end?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultQuestion {
+    /// The workflow that is asked about.
+    pub of: Sequence,
+    /// The app of the workflow that asks: others' are none of its business.
+    pub app: Box<str>,
+    /// The workflow that asks.
+    pub asker: Sequence,
+    /// The operation that waits for the answer.
+    pub operation: u32,
+}
+
+/// How a workflow ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedResult {
+    /// The workflow that was asked about.
+    pub of: Sequence,
+    /// The workflow that asked.
+    pub asker: Sequence,
+    /// The operation that waits.
+    pub operation: u32,
+    /// Its output or error; `None` if nobody has started it, and somebody yet may.
+    pub result: Option<Result<Bytes, Error>>,
 }
 
 /// One call across shards. The number is unique in the node's process.

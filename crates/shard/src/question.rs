@@ -5,7 +5,7 @@ use millrace_api::{Intervention, StateFields};
 use millrace_base::{EntityKey, IdempotencyKey, UnixMillis};
 use millrace_format::DeadLetterRecord;
 
-use crate::request::{ListedWorkflow, Sequence, Token};
+use crate::request::{InvocationId, ListedWorkflow, Sequence, Token};
 use crate::typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo, TypedReply};
 
 /// A question that one shard answers.
@@ -48,6 +48,25 @@ pub struct Signal {
     pub payload: Bytes,
     /// Makes the signal come once.
     pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// Start a workflow under an id that the caller chose, unless it has been started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartWorkflow {
+    /// The id. Its shard is the one that is asked.
+    pub id: Box<str>,
+    /// The app.
+    pub app: Box<str>,
+    /// The service.
+    pub service: Box<str>,
+    /// The handler.
+    pub handler: Box<str>,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// JSON text.
+    pub input: Bytes,
+    /// How much later it is to begin.
+    pub delay_ms: u64,
 }
 
 /// Which workflows are there?
@@ -166,12 +185,16 @@ questions!(
     ListSchedules => Vec<Option<UnixMillis>>,
     Intervene => (),
     ListFailingMessages => Listed<DeadLetter>,
+    StartWorkflow => InvocationId,
 );
 
 impl Question {
     /// Whether answering it may write.
     #[must_use]
     pub fn may_write(&self) -> bool {
-        matches!(self, Question::Intervene(_) | Question::Signal(_) | Question::EndDeadLetter(_))
+        matches!(
+            self,
+            Question::Intervene(_) | Question::Signal(_) | Question::EndDeadLetter(_) | Question::StartWorkflow(_)
+        )
     }
 }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{Error, IdempotencyKey, Lsn, ShardId, UnixMillis, Value, hex};
+use millrace_base::{Error, IdempotencyKey, Lsn, ShardId, UnixMillis, Value, check_chosen_id, hex, shard_of_key};
 use millrace_format::{DeadLetterRecord, FailureRecord, InvocationResult, JournalRow, ResultState, WorkflowRecord};
 use millrace_func::{ActivationId, HandlerId, HeaderSource, HttpRequest, OperationId, RouteMatch, RouteReply};
+use sha2::{Digest, Sha256};
 
 /// The driver's name for whoever waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,10 +181,29 @@ impl fmt::Display for InvocationId {
 }
 
 impl InvocationId {
-    /// Reads an id as [`fmt::Display`] writes it; `None` for any other text.
+    /// The place of a workflow whose caller chose this id. The id is all that anybody has to know to find it.
+    ///
+    /// # Errors
+    /// `bad-request` for a text that no caller may choose.
+    pub fn chosen(text: &str, shard_count: u16) -> Result<Self, Error> {
+        check_chosen_id(text)?;
+        let hash = Sha256::new_with_prefix(b"millrace workflow ").chain_update(text).finalize();
+        let word = |at: usize| hash[at..at + 8].iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
+        let sequence = Sequence::chosen([word(0), word(8)]);
+        Ok(Self { shard: shard_of_key(text.as_bytes(), shard_count), sequence })
+    }
+
+    /// Reads an id as [`fmt::Display`] writes it, or one that a caller may choose; `None` for any other text, and for a
+    /// shard that is not one of `shard_count`.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(INVOCATION_PREFIX)?;
+    pub fn parse(text: &str, shard_count: u16) -> Option<Self> {
+        match text.strip_prefix(INVOCATION_PREFIX) {
+            Some(digits) => Self::parse_digits(digits).filter(|id| id.shard.0 < shard_count),
+            None => Self::chosen(text, shard_count).ok(),
+        }
+    }
+
+    fn parse_digits(digits: &str) -> Option<Self> {
         if digits.len() != 24 || !digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
             return None;
         }
@@ -204,16 +224,21 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// A place that no log has: the id of an invocation whose sender chose it. Its upper bit keeps
+    /// A place that no log has: of an id that a caller chose. The bits above keep it apart from real ones and drawn ones.
+    fn chosen(bits: [u64; 2]) -> Self {
+        Self { lsn: Lsn(bits[0] >> 2 | 1 << 62), index: (bits[1] & 0xFFFF) as u16 }
+    }
+
+    /// A place that no log has: the id of an invocation that its sender drew. Its upper bit keeps
     /// it apart from real ones.
     pub(crate) fn drawn(bits: [u64; 2]) -> Self {
         Self { lsn: Lsn(bits[0] | 1 << 63), index: (bits[1] & 0xFFFF) as u16 }
     }
 
-    /// Whether its sender chose it: it may be known before its message has arrived.
+    /// Whether its sender drew or chose it: it may be known before its message has arrived.
     #[must_use]
-    pub fn is_drawn(self) -> bool {
-        self.lsn.0 >> 63 == 1
+    pub fn may_be_early(self) -> bool {
+        self.lsn.0 >> 62 != 0
     }
 
     /// Big-endian, so that byte order is sequence order.
@@ -263,7 +288,21 @@ pub struct OffloadTicket {
     pub operation: OperationId,
 }
 
-/// Where another shard keeps the result of a call of a workflow of `shard`.
-pub(crate) fn once_field(shard: ShardId, workflow: Sequence, operation: u32) -> Box<[u8]> {
-    [&b"s"[..], &shard.0.to_be_bytes(), &workflow.encode(), &operation.to_be_bytes()].concat().into()
+/// An operation of a workflow, as others know it who keep something for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OperationOf {
+    pub workflow: Sequence,
+    pub operation: u32,
+    /// The run of the workflow that asked for it: another run that asks for this operation asks for another one.
+    pub run: u64,
+}
+
+impl OperationOf {
+    /// Where another shard keeps the result of such a call of a workflow of `shard`.
+    pub(crate) fn once_field(self, shard: ShardId) -> Box<[u8]> {
+        let Self { workflow, operation, run } = self;
+        let run = run.to_be_bytes();
+        let run = if run == [0; 8] { &[][..] } else { &run };
+        [&b"s"[..], &shard.0.to_be_bytes(), &workflow.encode(), &operation.to_be_bytes(), run].concat().into()
+    }
 }

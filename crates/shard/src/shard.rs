@@ -239,6 +239,9 @@ impl Shard {
                 let ended = books.end_dead_letter(&asked.field, asked.is_retried, rows, world);
                 rows.context(world).answer_done(asked.asker(token), ended);
             }
+            Question::StartWorkflow(asked) => {
+                books.start_workflow(asked.asker(token), asked, world.catalog, &mut rows.context(world));
+            }
             Question::ListSchedules(asked) => {
                 books.schedules.answer_due(asked.asker(token), &asked.asked, &mut rows.context(world));
             }

@@ -123,6 +123,7 @@ pub(crate) fn message(key: &str, due: UnixMillis) -> MessageRecord {
     MessageRecord {
         keeps_invocation_result: false,
         invocation: None,
+        chosen_id: None,
         is_signal: false,
         was_set_aside: false,
         attempts: 0,

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use millrace_base::hex;
 use millrace_format::worker::AttemptToken;
-use millrace_func::{Discovery, WORKER_PROTOCOL, WorkerService, sha256};
+use millrace_func::{Discovery, OLDEST_WORKER_PROTOCOL, WorkerService, sha256};
 use millrace_workers::{Signed, signature};
 
 use crate::transport::{Ask, Reply, Transport};
@@ -75,6 +75,11 @@ impl<'t> Bench<'t> {
         token
     }
 
+    /// The version of the protocol that the worker is spoken to in.
+    pub(crate) fn version(&self) -> u32 {
+        self.document().map_or(OLDEST_WORKER_PROTOCOL, Discovery::version)
+    }
+
     /// The whole path of something below the worker's URL.
     pub(crate) fn path(&self, path: &str) -> String {
         format!("{}{path}", self.transport.base_path())
@@ -86,8 +91,10 @@ impl<'t> Bench<'t> {
         let expires = now_s() + EXPIRES_AFTER_S;
         let signed = Signed { method, path: &path, expires, attempt, body };
         let signature = self.secret().map(|secret| signature(secret, &signed));
+        // Only what comes before the document is of the oldest version.
+        let version = if method == "GET" { OLDEST_WORKER_PROTOCOL } else { self.version() };
         Envelope {
-            version: Some(WORKER_PROTOCOL.to_string()),
+            version: Some(version.to_string()),
             attempt: Some(hex(&attempt)),
             expires: signature.is_some().then(|| expires.to_string()),
             signature,

@@ -9,6 +9,8 @@ pub(crate) struct Deployment {
     /// Where they are dialled; `None` for those that dial in.
     pub url: Option<WorkerUrl>,
     pub secret: Option<String>,
+    /// The version of the protocol that both sides have.
+    pub protocol: u32,
     /// Tells those that dial in for it from others.
     pub name: DeploymentName,
 }
@@ -48,6 +50,7 @@ impl Deployment {
             WorkerAddress::Url(url) => WorkerUrl::parse(url).ok(),
             WorkerAddress::DialIn => None,
         };
-        Self { url, secret: document.secret.clone(), name: (app.to_owned(), document.version()) }
+        let protocol = document.discovery.version();
+        Self { url, secret: document.secret.clone(), protocol, name: (app.to_owned(), document.version()) }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Weak;
 use bytes::Bytes;
 use millrace_base::{Error, limits};
 use millrace_fetch::HttpFetcher;
+use millrace_func::OLDEST_WORKER_PROTOCOL;
 
 use crate::deployment::{Deployment, WorkerUrl};
 use crate::gate::Gate;
@@ -21,6 +22,7 @@ pub(crate) async fn discovery_of(fetcher: &HttpFetcher, url: &WorkerUrl, secret:
     let request = WorkerRequest {
         method: "GET",
         path: "/discovery",
+        protocol: OLDEST_WORKER_PROTOCOL,
         attempt: [0; 16],
         body: Bytes::new(),
         secret,

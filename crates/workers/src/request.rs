@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, hex, limits};
 use millrace_fetch::{Failure, HttpFetcher};
-use millrace_func::{AttemptToken, FetchRequest, FetchResponse, WORKER_PROTOCOL};
+use millrace_func::{AttemptToken, FetchRequest, FetchResponse};
 
 use crate::deployment::WorkerUrl;
 use crate::signature::{Signed, signature};
@@ -20,6 +20,7 @@ const EXPIRES_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct WorkerRequest<'a> {
     pub method: &'static str,
     pub path: &'static str,
+    pub protocol: u32,
     pub attempt: AttemptToken,
     pub body: Bytes,
     pub secret: Option<&'a str>,
@@ -28,17 +29,16 @@ pub(crate) struct WorkerRequest<'a> {
 }
 
 /// The headers that say who asks.
-pub(crate) fn headers(
+fn headers(
+    protocol: u32,
     secret: Option<&str>,
     (method, path): (&str, &str),
     attempt: AttemptToken,
     signed: &[u8],
 ) -> Vec<(String, String)> {
     let header = |name: &str, value: String| (name.to_owned(), value);
-    let mut headers = vec![
-        header("millrace-worker-protocol", WORKER_PROTOCOL.to_string()),
-        header("millrace-attempt", hex(&attempt)),
-    ];
+    let mut headers =
+        vec![header("millrace-worker-protocol", protocol.to_string()), header("millrace-attempt", hex(&attempt))];
     if let Some(secret) = secret {
         let expires = SystemTime::now() + EXPIRES_AFTER;
         let expires = expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -58,9 +58,9 @@ pub(crate) fn lost(code: ErrorCode, url: &WorkerUrl, what: &str) -> Error {
 /// # Errors
 /// `worker-unavailable`, `worker-failed`, `worker-timeout`.
 pub(crate) async fn ask(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerRequest<'_>) -> Result<Bytes, Error> {
-    let WorkerRequest { method, path, attempt, body, secret, timeout_ms, response_bytes } = request;
+    let WorkerRequest { method, path, protocol, attempt, body, secret, timeout_ms, response_bytes } = request;
     let (target, path) = url.below(path);
-    let mut headers = headers(secret, (method, &path), attempt, &body);
+    let mut headers = headers(protocol, secret, (method, &path), attempt, &body);
     if !body.is_empty() {
         headers.push(("content-type".to_owned(), FRAMES.to_owned()));
     }

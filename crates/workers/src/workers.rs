@@ -140,6 +140,7 @@ impl Shared {
         let request = WorkerRequest {
             method: "POST",
             path: "/invoke",
+            protocol: deployment.protocol,
             attempt: turn.attempt,
             body: turn.content,
             secret: deployment.secret.as_deref(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from millrace import Abort, Map, Request, Service, query, route, workflow
 
@@ -60,8 +61,27 @@ class Trip(Service):
         return f"{token} {answer}"
 
 
+class Pair(Service):
+    @workflow
+    async def open(self, guests: list[str]) -> list[Any]:
+        for guest in guests:
+            self.ctx.send_as(f"{self.ctx.id}-{guest}", Pair(guest).give, 5)
+        outputs = [await self.ctx.result(f"{self.ctx.id}-{guest}") for guest in guests]
+        try:
+            await self.ctx.result("nobody-starts-it", timeout=0.01)
+        except TimeoutError:
+            outputs.append("in vain")
+        return outputs
+
+    @workflow
+    async def give(self, amount: int) -> int:
+        if amount > 100:
+            raise Abort("too much")
+        return await Account(self.key).deposit(amount)
+
+
 def make_token(guest: str) -> str:
     return f"token of {guest}"
 
 
-services = [Account, Trip]
+services = [Account, Trip, Pair]

@@ -16,14 +16,14 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from millrace._protocol import payloads
-from millrace._protocol.frames import Frame, Type, decode_all, encode
+from millrace._protocol.frames import VERSION, Frame, Type, decode_all, encode
 from millrace._protocol.payloads import Cursor, Failure, Kind, Outcome, Result, Start, Value
 from millrace._types import dumps, loads
 
 
 class Worker(Protocol):
     def discovery(self, mode: str) -> bytes: ...
-    async def invoke(self, body: bytes, attempt_header: str) -> bytes: ...
+    async def invoke(self, body: bytes, attempt_header: str, version: int = VERSION) -> bytes: ...
 
 
 class ServerError(Exception):
@@ -63,6 +63,8 @@ class FakeServer:
         self.whole = whole
         self.entities: State = {}
         self.sent: list[tuple[str, bytes, str, bytes, int]] = []
+        self.sent_ids: list[str] = []
+        self.version = VERSION
         self.signals: list[tuple[str, str, bytes]] = []
         self.compensations: list[tuple[str, bytes, str, bytes]] = []
         self.logs: list[tuple[int, str]] = []
@@ -175,7 +177,7 @@ class FakeServer:
         body = encode(Type.START, payload, flags) + b"".join(run.inputs)
         if self.replay:
             self.worker._kept.clear()  # type: ignore[attr-defined]
-        reply = await self.worker.invoke(body, start.attempt.hex())
+        reply = await self.worker.invoke(body, start.attempt.hex(), self.version)
         self.turns += 1
         frames = decode_all(reply)
         if run.seen:
@@ -213,7 +215,7 @@ class FakeServer:
                     run.operations += 1
                     assert number == run.operations, "operations are numbered 1, 2, 3, …"
                 if frame.type is Type.SEND:
-                    self._send(cursor)
+                    self._send(cursor, bool(frame.flags))
                 run.unanswered[number] = frame
         return None
 
@@ -248,7 +250,8 @@ class FakeServer:
         if frame.type is Type.CALL:
             return await self._call(cursor), False
         if frame.type is Type.SEND:
-            return NULL, False
+            id = self.sent_ids[-1] if frame.flags else None
+            return Value(0, dumps(id)), False
         if frame.type is Type.STEP:
             return Value(1, b""), False
         if frame.type is Type.STEP_END:
@@ -280,8 +283,10 @@ class FakeServer:
         self._entity(run).pop(cursor.bytes(), None)
         cursor.end()
 
-    def _send(self, cursor: Cursor) -> None:
+    def _send(self, cursor: Cursor, has_id: bool) -> None:
         self.sent.append((cursor.text(), cursor.bytes(), cursor.text(), cursor.bytes(), cursor.u64()))
+        if has_id:
+            self.sent_ids.append(cursor.text())
         cursor.end()
 
     def _signal(self, run: Run, cursor: Cursor) -> None:

@@ -193,6 +193,7 @@ def test_sent_calls_and_workflows(driver: Any, script: Any) -> None:
         (202, {}, b""),
         (202, {}, b""),
         (200, {}, {"invocations": []}),
+        (202, {}, {"id": "order 1"}),
     ]
 
     async def steps(client: Any) -> Any:
@@ -203,6 +204,7 @@ def test_sent_calls_and_workflows(driver: Any, script: Any) -> None:
         await got(invocation.signal("confirmed", {"by": "ann"}))
         await got(invocation.cancel())
         await got(client.invocations(service="trip", status="running"))
+        assert (await got(client.send_as("order 1", Account("a").deposit, 5))).id == "order 1"
 
     driver.run(steps, script.url)
     paths = [path for _, path, _, _ in script.asked]
@@ -212,6 +214,7 @@ def test_sent_calls_and_workflows(driver: Any, script: Any) -> None:
         "/invocations/inv_1/signal",
         "/invocations/inv_1/cancel",
         "/invocations?service=trip&status=running",
+        "/send/account/a/deposit?id=order+1",
     ]
     assert script.asked[4][3] == b'{"name":"confirmed","payload":{"by":"ann"}}'
 

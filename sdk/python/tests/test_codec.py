@@ -192,8 +192,10 @@ def golden_payload(frame: str, f: Any) -> tuple[bytes, int]:
             parts = [content(target[name]) for name in ("service", "key", "handler", "input")]
             if frame == "COMPENSATE":
                 return b"".join([payloads.pack(part) for part in parts]), 0
-            delay = payloads.U64.pack(f["delay_ms"]) if frame == "SEND" else b""
-            return payloads.operation(number, *parts) + delay, 0
+            if frame == "CALL":
+                return payloads.operation(number, *parts), 0
+            behind = payloads.U64.pack(f["delay_ms"]) + (payloads.pack_text(f["id"]) if "id" in f else b"")
+            return payloads.operation(number, *parts) + behind, int("id" in f)
         case "SIGNAL":
             return b"".join([payloads.pack(content(f[name])) for name in ("invocation", "name", "payload")]), 0
         case "FETCH":
@@ -202,6 +204,8 @@ def golden_payload(frame: str, f: Any) -> tuple[bytes, int]:
             return four + payloads.U64.pack(f["delay_ms"]), 0
         case "WAIT":
             return payloads.encode_wait(number, f["name"], f["timeout_ms"]), 0
+        case "AWAIT":
+            return payloads.encode_wait(number, f["invocation"], f["timeout_ms"]), 0
         case "STEP":
             return payloads.operation(number, content(f["name"]), content(f["policy"])), 0
         case "STEP_END":

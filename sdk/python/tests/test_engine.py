@@ -32,6 +32,7 @@ from millrace import (
     transaction,
     workflow,
 )
+from millrace._protocol import payloads
 from millrace._protocol.frames import Type
 from millrace._protocol.payloads import Failure, Kind, Value
 from millrace._worker.worker import Worker
@@ -247,8 +248,25 @@ class Trip(Service):
         await self.ctx.sleep(2)
         await self.ctx.sleep(3)
 
+    @workflow
+    async def family(self) -> list[Any]:
+        ids = [await self.ctx.send_as("order-17", Trip("t").book, "ann"), "inv_1"]
+        outputs = [await self.ctx.result(id, timeout=2.5) for id in ids if id is not None]
+        try:
+            await self.ctx.result("inv_2")
+        except Abort as refusal:
+            outputs.append(refusal.message)
+        return [*ids, *outputs]
+
+    @workflow
+    async def one_result(self) -> Any:
+        return await self.ctx.result("inv_3")
+
     async def sleeps(self) -> None:
         await self.ctx.sleep(1)
+
+    async def awaits_another(self) -> Any:
+        return await self.ctx.result("inv_1")
 
     @schedule("0 3 * * *", key="main", input={"days": 1})
     async def sweep(self, days: int) -> None:
@@ -497,6 +515,30 @@ def test_a_workflow_suspends_and_goes_on(server: FakeServer) -> None:
 def test_a_wait_times_out_as_python_does(server: FakeServer) -> None:
     server.answers = {Type.WAIT: [Failure("wait-limit", "nobody came")]}
     assert run(server.call("trip", "t", "waits")) == "nobody"
+
+
+def test_a_workflow_waits_for_others(server: FakeServer) -> None:
+    answers = [Value(0, b'"first"'), Value(0, b"2"), Failure("aborted", "sold out"), Value(0, b"3")]
+    server.answers = {Type.AWAIT: list(answers)}
+    assert run(server.call("trip", "t", "family")) == ["order-17", "inv_1", "first", 2, "sold out"]
+    assert (server.sent, server.sent_ids) == ([("trip", b"t", "book", b'"ann"', 0)], ["order-17"])
+    asked = [frame.payload[4:] for frame in server.frames if frame.type is Type.AWAIT]
+    assert asked[0] == payloads.encode_wait(2, "order-17", 2500)[4:]
+    assert asked[2] == payloads.encode_wait(4, "inv_2", None)[4:]
+    assert run(server.call("trip", "t", "one_result")) == 3
+
+
+def test_a_transaction_waits_for_no_workflow(server: FakeServer) -> None:
+    with pytest.raises(ServerError, match=r"ctx\.result is for workflows"):
+        run(server.call("trip", "t", "awaits_another"))
+
+
+def test_an_older_server_is_asked_for_nothing_new(server: FakeServer) -> None:
+    server.version = 1
+    with pytest.raises(ServerError, match=r"ctx\.send_as needs version 2 of the worker protocol"):
+        run(server.call("trip", "t", "family"))
+    with pytest.raises(ServerError, match=r"ctx\.result needs version 2"):
+        run(server.call("trip", "t", "one_result"))
 
 
 def test_a_step_that_fails_raises_its_noted_error(server: FakeServer) -> None:

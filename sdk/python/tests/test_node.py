@@ -40,9 +40,9 @@ class HttpWorker:
     def discovery(self, mode: str) -> bytes:
         return self.ask("GET", "/discovery", b"", {})[1]
 
-    async def invoke(self, body: bytes, attempt: str) -> bytes:
+    async def invoke(self, body: bytes, attempt: str, version: int = 2) -> bytes:
         status, answer = self.ask(
-            "POST", "/invoke", body, {"millrace-worker-protocol": "1", "millrace-attempt": attempt}
+            "POST", "/invoke", body, {"millrace-worker-protocol": str(version), "millrace-attempt": attempt}
         )
         assert status == 200, answer
         return answer
@@ -98,4 +98,4 @@ def test_wrong_frames_are_refused(worker: HttpWorker, body: bytes) -> None:
 
 
 def test_other_versions_are_refused(worker: HttpWorker) -> None:
-    assert worker.ask("POST", "/invoke", b"", {"millrace-worker-protocol": "2"})[0] == 400
+    assert worker.ask("POST", "/invoke", b"", {"millrace-worker-protocol": "3"})[0] == 400

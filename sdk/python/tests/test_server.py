@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bank import Account, Trip
+from bank import Account, Pair, Trip
 
-from millrace import Abort, CallError, Client
+from millrace import Abort, CallError, Client, MillraceError
 from millrace.testing import Node
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
@@ -124,6 +124,17 @@ def test_a_workflow(client: Client) -> None:
     assert client.call(Account("eve").show) == 20
     with pytest.raises(Abort, match="insufficient funds"):
         client.send(Trip("eve").book, "eve").result(timeout=20)
+
+
+def test_ids_of_ones_own_and_results(client: Client) -> None:
+    for _ in range(2):
+        pair = client.send_as("pair-1", Pair("p").open, ["gil", "joy"])
+        assert pair.id == "pair-1"
+        assert pair.result(timeout=20) == [5, 5, "in vain"]
+    assert client.call(Account("gil").show) == 5
+    assert client.invocation("pair-1-joy").result() == 5
+    with pytest.raises(MillraceError, match="another workflow has the id"):
+        client.send_as("pair-1", Pair("p").open, ["gil"])
 
 
 def test_the_books_balance_though_both_sides_are_killed(pair: tuple[Node, HttpWorker], client: Client) -> None:

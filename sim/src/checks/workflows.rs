@@ -46,7 +46,8 @@ fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str
         return Ok(());
     };
     let name = String::from_utf8_lossy(started).into_owned();
-    let invocation = InvocationId::parse(&name).ok_or_else(|| format!("op{id} was answered {name}"))?;
+    let invocation =
+        InvocationId::parse(&name, view.shard_count).ok_or_else(|| format!("op{id} was answered {name}"))?;
     let field = [&b"i"[..], &invocation.sequence.encode()].concat();
     let rows = view.rows(invocation.shard, "outcome");
     let row = rows.iter().find(|(found, _)| **found == *field);

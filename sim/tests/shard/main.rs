@@ -5,6 +5,7 @@ mod across;
 mod alone;
 mod at_once;
 mod atomic;
+mod chosen_ids;
 mod contained;
 mod cuts;
 mod dead_letters;

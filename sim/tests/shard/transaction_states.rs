@@ -36,6 +36,7 @@ macro_rules! messages {
         fn word(body: &PeerBody) -> &'static str {
             match body {
                 $($message => $word,)*
+                PeerBody::AwaitResult(_) | PeerBody::AwaitedResult(_) => "about no transaction",
             }
         }
 

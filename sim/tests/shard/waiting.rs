@@ -134,7 +134,7 @@ fn one_that_a_handler_starts_later_is_there_as_well() {
         let (here, there) = (rig.key_in(0, "a"), rig.key_in(u16::from(is_away), "b"));
         let token = rig.run("note", &here, s().send(flow("note", &there, taker(1)), 60_000));
         rig.run_to_rest();
-        let id = InvocationId::parse(rig.value(token).as_str().expect("an id")).expect("an id");
+        let id = InvocationId::parse(rig.value(token).as_str().expect("an id"), 2).expect("an id");
         rig.crash();
         assert!(rig.view(id).due.is_some());
         assert_eq!(rig.invocation_result(id), ResultState::Pending);
@@ -145,7 +145,7 @@ fn one_that_a_handler_starts_later_is_there_as_well() {
         assert!(matches!(rig.invocation_result(id), ResultState::Value(_)));
         let second = rig.run("note", &here, s().send(flow("note", &there, taker(1)), 60_000));
         rig.run_to_rest();
-        let id = InvocationId::parse(rig.value(second).as_str().expect("an id")).expect("an id");
+        let id = InvocationId::parse(rig.value(second).as_str().expect("an id"), 2).expect("an id");
         let cancelled = rig.cancel(id);
         done(&mut rig, cancelled);
         rig.tick(60_000);

@@ -240,6 +240,28 @@ fn a_workflow_that_starts_and_signals_another_one() {
     every_crash_ends_as_undisturbed(&Scene { script, fields: counters(), signals: Vec::new() });
 }
 
+/// Ids that callers chose: each workflow starts once, and whoever waits gets its outcome, whenever the power goes.
+#[test]
+fn a_workflow_that_waits_for_others_under_chosen_ids() {
+    let rig = Rig::new(SHARDS);
+    let id = |shard: u16| rig.key_in(shard, "order-");
+    let child = |shard: u16| flow("note", &key(shard), s().call(add(shard)).call(add(2)).returns(shard));
+    let fails = flow("note", &key(1), s().compensate(add(1)).call(add(1)).abort("no"));
+    let script = s()
+        .send_as(child(0), &id(1))
+        .send_as(child(1), &id(2))
+        .send_as(fails.clone(), &id(0))
+        .result(Some(&id(1)), None)
+        .send_as(child(0), &id(1))
+        .call(add(0))
+        .result(Some(&id(2)), None)
+        .send_as(fails, &id(0))
+        .try_result(Some(&id(0)), None)
+        .call(add(1))
+        .result(Some(&id(1)), None);
+    every_crash_ends_as_undisturbed(&Scene { script, fields: counters(), signals: Vec::new() });
+}
+
 #[test]
 fn what_nobody_awaits() {
     let script = s().call(add(0)).beside(s().fetch("x"), Some(add(1))).step("pick", 7).returns(3);

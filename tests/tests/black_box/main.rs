@@ -62,4 +62,5 @@ mod worker_slots;
 mod worker_versions;
 mod workers;
 mod workflow_errors;
+mod workflow_ids;
 mod workflows;

@@ -5,7 +5,7 @@ use millrace_format::DecodeError;
 use millrace_shard::AskedSchedule;
 use millrace_shard::question::{
     EndDeadLetter, HasEntities, Intervene, ListDeadLetters, ListFailingMessages, ListSchedules, ListWorkflows,
-    Question, ReadDeadLetter, ReadInvocation, ReadState, Signal,
+    Question, ReadDeadLetter, ReadInvocation, ReadState, Signal, StartWorkflow,
 };
 
 use super::wire::{Item, Reader, Wire, wire_enum, wire_struct};
@@ -21,7 +21,8 @@ wire_enum!(Question {
     9 => HasEntities(question),
     10 => ListSchedules(question),
     11 => Intervene(question),
-    12 => ListFailingMessages(question);
+    12 => ListFailingMessages(question),
+    13 => StartWorkflow(question);
     2 => cancel
 });
 /// Earlier programs had a question of its own for one of the interventions.
@@ -38,6 +39,7 @@ wire_enum!(Intervention {
 });
 wire_struct!(Signal { sequence, name, payload, idempotency_key });
 wire_struct!(ListWorkflows { after, limit, is_live_only });
+wire_struct!(StartWorkflow { id, app, service, handler, key, input, delay_ms });
 wire_struct!(ListDeadLetters { after, limit });
 wire_struct!(ListFailingMessages { after, limit });
 wire_struct!(ReadDeadLetter { field });

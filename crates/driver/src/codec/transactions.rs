@@ -2,7 +2,8 @@
 
 use millrace_func::NestedCall;
 use millrace_shard::{
-    Begin, Delivery, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation,
+    AwaitedResult, Begin, Delivery, FromParticipation, PeerBody, PeerCall, PeerMessage, ResultQuestion, ToCoordinator,
+    ToParticipation,
 };
 
 use super::wire::{wire_enum, wire_struct};
@@ -11,6 +12,8 @@ wire_struct!(Delivery { from, sequence, after, message });
 wire_struct!(PeerMessage { from, transaction, body });
 wire_struct!(Begin { program, time, age, seed });
 wire_struct!(PeerCall { number, depth, call, once });
+wire_struct!(ResultQuestion { of, app, asker, operation });
+wire_struct!(AwaitedResult { of, asker, operation, result });
 wire_struct!(NestedCall { handler, key, input });
 wire_struct!(FromParticipation { participation_id, incarnation, message });
 
@@ -26,6 +29,8 @@ wire_enum!(PeerBody {
     9 => Recall,
     10 => CommittedAlone,
     11 => Heard,
+    12 => AwaitResult(question),
+    13 => AwaitedResult(result),
 });
 wire_enum!(ToParticipation {
     1 => Reserve { begin, entity, is_exclusive },

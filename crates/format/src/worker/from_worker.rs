@@ -21,6 +21,7 @@ const STEP_END: u8 = 0x2B;
 const COMPENSATE: u8 = 0x2C;
 const RECORD: u8 = 0x2D;
 const LOG: u8 = 0x2E;
+const AWAIT: u8 = 0x2F;
 pub(super) const OUTPUT: u8 = 0x30;
 pub(super) const FAILURE: u8 = 0x31;
 pub(super) const SUSPEND: u8 = 0x32;
@@ -28,7 +29,10 @@ pub(super) const HEARTBEAT: u8 = 0x33;
 pub(super) const RESUMED: u8 = 0x34;
 const HELLO: u8 = 0x35;
 
+/// Of FAILURE.
 const TERMINAL: u8 = 1;
+/// Of SEND: the sender chose the id of the workflow.
+const HAS_ID: u8 = 1;
 
 /// What a call or message is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ pub enum WorkerFrame {
     Set { field: Bytes, value: FrameValue },
     Delete { field: Bytes },
     Call { operation: u32, target: TargetFrame },
-    Send { operation: u32, target: TargetFrame, delay_ms: u64 },
+    Send { operation: u32, target: TargetFrame, delay_ms: u64, id: Option<String> },
     Signal { invocation: String, name: String, payload: Bytes },
     Fetch { operation: u32, request: Bytes },
     Sleep { operation: u32, delay_ms: u64 },
@@ -73,6 +77,7 @@ pub enum WorkerFrame {
     Compensate { target: TargetFrame },
     Record { operation: u32, type_name: String, id: Bytes, request: Bytes },
     Log { level: u8, line: String },
+    Await { operation: u32, invocation: String, timeout_ms: Option<u64> },
     Output(FrameValue),
     Failure(FailureFrame),
     Suspend { operations: Vec<u32> },
@@ -117,6 +122,7 @@ impl WorkerFrame {
             Self::Compensate { .. } => COMPENSATE,
             Self::Record { .. } => RECORD,
             Self::Log { .. } => LOG,
+            Self::Await { .. } => AWAIT,
             Self::Output(_) => OUTPUT,
             Self::Failure(_) => FAILURE,
             Self::Suspend { .. } => SUSPEND,
@@ -137,6 +143,7 @@ impl WorkerFrame {
             | Self::Fetch { operation, .. }
             | Self::Sleep { operation, .. }
             | Self::Wait { operation, .. }
+            | Self::Await { operation, .. }
             | Self::Step { operation, .. }
             | Self::Record { operation, .. } => Some(*operation),
             _ => None,
@@ -145,7 +152,11 @@ impl WorkerFrame {
 
     /// Appends the frame, with stream 0.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let flags = if matches!(self, Self::Failure(FailureFrame { is_terminal: true, .. })) { TERMINAL } else { 0 };
+        let flags = match self {
+            Self::Failure(FailureFrame { is_terminal: true, .. }) => TERMINAL,
+            Self::Send { id: Some(_), .. } => HAS_ID,
+            _ => 0,
+        };
         put_frame(out, self.kind(), flags, |out| {
             if let Some(operation) = self.operation() {
                 out.extend_from_slice(&operation.to_be_bytes());
@@ -167,9 +178,10 @@ impl WorkerFrame {
                 put_value(out, value);
             }
             Self::Call { target, .. } | Self::Compensate { target } => put_target(out, target),
-            Self::Send { target, delay_ms, .. } => {
+            Self::Send { target, delay_ms, id, .. } => {
                 put_target(out, target);
                 out.extend_from_slice(&delay_ms.to_be_bytes());
+                id.iter().for_each(|id| put_bytes(out, id.as_bytes()));
             }
             Self::Signal { invocation, name, payload } => {
                 put_bytes(out, invocation.as_bytes());
@@ -178,8 +190,8 @@ impl WorkerFrame {
             }
             Self::Fetch { request, .. } => put_bytes(out, request),
             Self::Sleep { delay_ms, .. } => out.extend_from_slice(&delay_ms.to_be_bytes()),
-            Self::Wait { name, timeout_ms, .. } => {
-                put_bytes(out, name.as_bytes());
+            Self::Wait { name: text, timeout_ms, .. } | Self::Await { invocation: text, timeout_ms, .. } => {
+                put_bytes(out, text.as_bytes());
                 let timeout_ms = *timeout_ms;
                 put_optional(out, timeout_ms.is_some(), |out| {
                     out.extend_from_slice(&timeout_ms.unwrap_or_default().to_be_bytes());
@@ -228,7 +240,11 @@ impl WorkerFrame {
         if payload.len() != header.payload_bytes as usize {
             return Err(WorkerFrameError::Length);
         }
-        let known = if header.kind == FAILURE { TERMINAL } else { 0 };
+        let known = match header.kind {
+            FAILURE => TERMINAL,
+            SEND => HAS_ID,
+            _ => 0,
+        };
         if header.flags & !known != 0 {
             return Err(WorkerFrameError::Flags(header.flags));
         }
@@ -250,13 +266,21 @@ fn read_frame(header: FrameHeader, reader: &mut PayloadReader) -> Result<WorkerF
         SET => WorkerFrame::Set { field: reader.bytes()?, value: reader.value()? },
         DELETE => WorkerFrame::Delete { field: reader.bytes()? },
         CALL => WorkerFrame::Call { operation: reader.u32()?, target: target(reader)? },
-        SEND => WorkerFrame::Send { operation: reader.u32()?, target: target(reader)?, delay_ms: reader.u64()? },
+        SEND => {
+            let (operation, target, delay_ms) = (reader.u32()?, target(reader)?, reader.u64()?);
+            let id = (header.flags & HAS_ID != 0).then(|| reader.text()).transpose()?;
+            WorkerFrame::Send { operation, target, delay_ms, id }
+        }
         SIGNAL => WorkerFrame::Signal { invocation: reader.text()?, name: reader.text()?, payload: reader.bytes()? },
         FETCH => WorkerFrame::Fetch { operation: reader.u32()?, request: reader.bytes()? },
         SLEEP => WorkerFrame::Sleep { operation: reader.u32()?, delay_ms: reader.u64()? },
         WAIT => {
             let (operation, name) = (reader.u32()?, reader.text()?);
             WorkerFrame::Wait { operation, name, timeout_ms: reader.optional(PayloadReader::u64)? }
+        }
+        AWAIT => {
+            let (operation, invocation) = (reader.u32()?, reader.text()?);
+            WorkerFrame::Await { operation, invocation, timeout_ms: reader.optional(PayloadReader::u64)? }
         }
         STEP => WorkerFrame::Step { operation: reader.u32()?, name: reader.text()?, policy: reader.bytes()? },
         STEP_END => WorkerFrame::StepEnd { operation: reader.u32()?, result: reader.result()? },

@@ -329,8 +329,9 @@ fn messages_are_sent_with_their_delay() {
         (r#"{"delay_ms":-1}"#.to_owned(), "a number of milliseconds"),
         (format!(r#"{{"delay_ms":{}}}"#, most + 1), "from 0 to 315360000000 (ten years)"),
         (r#"{"delay_ms":1e300}"#.to_owned(), "from 0 to 315360000000 (ten years)"),
-        (r#"{"delayMs":5}"#.to_owned(), "ctx.send has only the options delay_ms"),
-        ("5".to_owned(), "{ delay_ms }"),
+        (r#"{"delayMs":5}"#.to_owned(), "ctx.send has only the options delay_ms, id"),
+        ("5".to_owned(), "{ delay_ms, id }"),
+        (r#"{"id":7}"#.to_owned(), "an invocation's id must be a string"),
     ] {
         let error = world.fails("late", &options, ErrorCode::FunctionFailed);
         assert!(error.contains(why), "{options}: {error}");
@@ -339,6 +340,9 @@ fn messages_are_sent_with_their_delay() {
         world.call("late", &options).expect(&options);
     }
     assert_eq!(world.state.sent[2].delay_ms, most);
+    world.call("late", r#"{"id":"order-17"}"#).expect("which ids are good the host says");
+    let ids: Vec<_> = world.state.sent.iter().map(|message| message.id.as_deref()).collect();
+    assert_eq!(ids, [None, None, None, None, None, Some("order-17")]);
 }
 
 #[test]

@@ -219,9 +219,10 @@ fn other_handlers_have_none_of_it() {
     let mut world = common::handlers(
         "sleep(ctx) { return ctx.sleep(1); }, wait(ctx) { return ctx.wait('a'); }, step(ctx) { return ctx.step('a', () => 1); },
          compensate(ctx) { ctx.compensate('s', 'k', 'sleep'); }, fetch(ctx) { return ctx.fetch('http://a/'); },
+         result(ctx) { return ctx.result('order-17'); },
          id(ctx) { return [ctx.id === undefined]; }, signal(ctx) { return [ctx.signal('i', 'n', { a: 1 }), ctx.send('s', 'k', 'id')].length; },",
     );
-    for handler in ["sleep", "wait", "step", "compensate", "fetch"] {
+    for handler in ["sleep", "wait", "result", "step", "compensate", "fetch"] {
         let message = world.fails(handler, "", ErrorCode::FunctionFailed);
         assert!(message.contains(&format!("ctx.{handler} is for")), "{message}");
     }
@@ -257,6 +258,8 @@ fn wrong_arguments_say_why() {
         ("await ctx.wait('a', 5);", "{ timeoutMs }"),
         ("await ctx.wait('a', { timeout: 5 });", "only the options timeoutMs"),
         ("await ctx.wait('a', { timeoutMs: -5 });", "timeoutMs must be"),
+        ("await ctx.result();", "an invocation's id must be a string"),
+        ("await ctx.result('a', { timeout: 5 });", "ctx.result has only the options timeoutMs"),
         ("await ctx.fetch('http://a/', { retries: 101 });", "retries must be a whole number from 0 to 100"),
         ("await ctx.fetch('http://a/', { retries: -1 });", "from 0 to 100"),
         (
@@ -576,6 +579,10 @@ impl Flow for Cancelling {
     }
 
     fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
+        Ok(OperationId(9))
+    }
+
+    fn result(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
         Ok(OperationId(9))
     }
 

@@ -5,7 +5,7 @@ use millrace_base::limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::WORKER_PROTOCOL;
+use super::{OLDEST_WORKER_PROTOCOL, WORKER_PROTOCOL};
 
 /// Versions of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,12 +156,19 @@ impl Discovery {
         }
         let found: Self = serde_json::from_slice(json).map_err(|error| format!("the discovery document: {error}"))?;
         let ProtocolRange { min, max } = found.protocol;
-        if min > WORKER_PROTOCOL || max < WORKER_PROTOCOL {
+        if min > WORKER_PROTOCOL || max < OLDEST_WORKER_PROTOCOL {
             return Err(format!(
-                "the worker speaks the versions {min} to {max} of the protocol; this server speaks {WORKER_PROTOCOL}"
+                "the worker speaks the versions {min} to {max} of the protocol; this server speaks {OLDEST_WORKER_PROTOCOL} \
+                 to {WORKER_PROTOCOL}"
             ));
         }
         Ok(found)
+    }
+
+    /// The version that worker and server speak with each other: the highest that both have.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.protocol.max.min(WORKER_PROTOCOL)
     }
 
     /// The longest time that any of its handlers or routes may take.
@@ -195,7 +202,7 @@ mod tests {
         for (text, word) in [
             ("{", "line 1"),
             (r#"{"services":[]}"#, "protocol"),
-            (r#"{"protocol":{"min":2,"max":3},"services":[]}"#, "2 to 3"),
+            (r#"{"protocol":{"min":3,"max":4},"services":[]}"#, "3 to 4 of the protocol; this server speaks 1 to 2"),
             (r#"{"protocol":{"min":0,"max":0},"services":[]}"#, "0 to 0"),
             (r#"{"protocol":{"min":1,"max":1},"services":[{"name":"a","handlers":[{"name":"b","kind":"c"}]}]}"#, "`c`"),
         ] {

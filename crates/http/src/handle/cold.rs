@@ -122,8 +122,8 @@ fn connect_worker<B: Deployments>(session: &Session<B>, who: &Principal, input: 
     if !header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(WORKER_PROTOCOL)) || session.state.is_http2() {
         return bad("a worker dials in over HTTP/1.1 with `connection: upgrade` and `upgrade: millrace-worker`");
     }
-    if header("millrace-worker-protocol") != Some("1") {
-        return bad("this server speaks version 1: send `millrace-worker-protocol: 1`");
+    if !matches!(header("millrace-worker-protocol"), Some("1" | "2")) {
+        return bad("this server speaks the versions 1 and 2: send `millrace-worker-protocol: 2`");
     }
     let Some(app) = header("millrace-app").filter(|app| millrace_base::Name::is_valid(app)) else {
         return bad("the header `millrace-app` names the app that the worker serves");
@@ -190,6 +190,7 @@ async fn send<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<
     let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let delay_ms = path::delay_ms(input.query())?;
+    let id = path::chosen_id(input.query())?;
     let body = input.body(&session.state).await?;
     let idempotency_key = input.idempotency_key()?;
     let call = CallRequest {
@@ -200,7 +201,7 @@ async fn send<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<
         input: body,
         idempotency_key,
     };
-    reply::accepted(&session.backend.send(who, SendRequest { call, delay_ms }).await?)
+    reply::accepted(&session.backend.send(who, SendRequest { call, delay_ms, id: id.as_deref() }).await?)
 }
 
 pub(super) async fn state<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {

@@ -47,11 +47,18 @@ const SEND: Operation = Operation {
     method: "POST",
     path: &[literal("send"), SERVICE, KEY, HANDLER],
     summary: "Enqueue a call: answered once it is durable, run afterwards exactly once",
-    query: &[QueryParameter {
-        name: "delay_ms",
-        description: "How many milliseconds to wait before the call runs, at most ten years; 0 when absent.",
-        schema: r#"{"type":"integer","minimum":0,"maximum":315360000000}"#,
-    }],
+    query: &[
+        QueryParameter {
+            name: "delay_ms",
+            description: "How many milliseconds to wait before the call runs, at most ten years; 0 when absent.",
+            schema: r#"{"type":"integer","minimum":0,"maximum":315360000000}"#,
+        },
+        QueryParameter {
+            name: "id",
+            description: "The id that a workflow is to have; one that has been started with this id, handler, key and input is not started again.",
+            schema: r#"{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._~:-]{0,127}$"}"#,
+        },
+    ],
     answers: &[Answer {
         status: 202,
         description: "Enqueued; Location names the invocation.",

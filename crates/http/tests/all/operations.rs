@@ -73,6 +73,10 @@ fn a_call_that_is_wrong_says_what_is_wrong() {
         "PATCH /user/a/c\nidempotency-key: a\nidempotency-key: b",
         "POST /send/c/k/echo?delay_ms=soon",
         "POST /send/c/k/echo?delay=5",
+        "POST /send/c/k/echo?id=",
+        "POST /send/c/k/echo?id=a%20b",
+        "POST /send/c/k/echo?id=inv_0",
+        "POST /send/c/k/echo?id=a&id=a",
         "POST /apps/shop/send/c/k/echo?delay_ms=5&dealy_ms=6",
         "POST /call/c/k/echo?delay_ms=5",
         "GET /state/c/k?field=f",
@@ -111,6 +115,7 @@ fn a_send_is_accepted_and_can_be_followed() {
     assert_eq!(reply.json(), json!({"id": "deliver/1500 k"}));
     assert_eq!(reply.header("location"), Some("/invocations/deliver%2F1500%20k"));
     assert_eq!(client.ask("POST /apps/a/send/mail/bob/deliver", b"").json(), json!({"id": "deliver/0 -"}));
+    assert_eq!(client.ask("POST /send/mail/bob/deliver?id=order-17", b"").json(), json!({"id": "order-17"}));
     let done = client.ask("GET /invocations/done", b"");
     assert_eq!(done.json(), json!({"id": "done", "status": "succeeded", "output": [1, 2]}));
     let failed = client.ask("GET /invocations/failed", b"").json();

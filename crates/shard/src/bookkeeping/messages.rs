@@ -51,8 +51,8 @@ fn is_hopeless(message: &MessageRecord, id: Sequence, error: &Error) -> bool {
     match error.code {
         // Calls that nest too deeply do so each time.
         ErrorCode::Aborted | ErrorCode::DepthLimit => true,
-        // A workflow whose id its sender did not choose was known from the moment it had it.
-        ErrorCode::UnknownInvocation => message.is_signal && !id.is_drawn(),
+        // A workflow whose id neither its sender drew nor a caller chose was known from the moment it had it.
+        ErrorCode::UnknownInvocation => message.is_signal && !id.may_be_early(),
         _ => false,
     }
 }
@@ -76,9 +76,7 @@ impl Bookkeeping {
         match MessageRecord::decode(message) {
             Ok(record) => {
                 let own = Sequence { lsn: context.rows.next_lsn(), index: 0 };
-                let field = inbox_field(record.due, own);
-                writes.push(self.inbox.write(&field, &record));
-                self.add_start(&field, &record, &mut writes);
+                self.take_in(own, &record, &mut writes, context.now, context.rows);
             }
             Err(error) => {
                 tracing::error!(%error, from = from.0, "a message cannot be read; it is kept in the dead letters");

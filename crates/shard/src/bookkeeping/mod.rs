@@ -2,11 +2,13 @@
 //! in one entry.
 //!
 //! This is a table of parts, as the shard is: each part keeps its state to itself. `messages.rs`
-//! follows a message from its arrival to its end, `failing.rs` has those that failed and wait.
+//! follows a message from its arrival to its end, `failing.rs` has those that failed and wait, `starting.rs` the workflows
+//! whose ids callers chose.
 
 mod failing;
 mod messages;
 mod requests;
+mod starting;
 
 use millrace_base::{Error, ErrorCode, UnixMillis, limits};
 use millrace_format::{DeadLetterRecord, MessageRecord, WorkflowRecord, Write};
@@ -16,10 +18,9 @@ use millrace_store::StoreError;
 use crate::context::{Context, Rows};
 use crate::dead_letters::DeadLetters;
 use crate::failures::{FailureRows, Failures};
-use crate::inbox::{Inbox, inbox_field, sequence_of};
+use crate::inbox::{Inbox, sequence_of};
 use crate::journals::Journals;
 use crate::outbox::Outbox;
-use crate::outgoing::shard_of_record;
 use crate::request::{InvocationId, Sequence, dead_letter_id};
 use crate::results::Results;
 use crate::schedules::Schedules;
@@ -69,33 +70,6 @@ impl Bookkeeping {
         })
     }
 
-    /// Messages to this shard go straight to its inbox, others to the outbox; either way in the
-    /// next entry, which `writes` will be.
-    pub(crate) fn add_messages(&mut self, records: Vec<MessageRecord>, writes: &mut Vec<Write>, rows: &Rows) {
-        let lsn = rows.next_lsn();
-        for (index, record) in (0u16..).zip(records) {
-            let to = shard_of_record(&record, rows.options().shard_count);
-            let sequence = Sequence { lsn, index };
-            if to == rows.shard() {
-                let field = inbox_field(record.due, sequence);
-                writes.push(self.inbox.write(&field, &record));
-                self.add_start(&field, &record, writes);
-            } else {
-                writes.push(self.outbox.write(to, sequence, &record));
-            }
-        }
-    }
-
-    /// A message that another handler sent comes into the inbox: if it starts a workflow, that is
-    /// there from now on.
-    fn add_start(&mut self, field: &[u8], message: &MessageRecord, writes: &mut Vec<Write>) {
-        if message.invocation.is_some() && !message.is_signal {
-            let id = invocation_of(field, message);
-            writes.push(self.starts.write(id, field));
-            writes.push(self.results.keep_pending(id, &message.app, &message.service));
-        }
-    }
-
     /// Sets a message aside that failed for good, and says so. `what` it is, and of which invocation;
     /// its place is the dead letter's. The write must be made.
     pub(crate) fn set_aside(
@@ -135,7 +109,7 @@ impl Bookkeeping {
     /// Puts messages of schedules that are due into the inbox, and takes over what deployments have changed.
     pub(crate) fn run_schedules(&mut self, catalog: &Catalog, context: &mut Context<'_>) {
         let (mut writes, messages) = self.schedules.run(catalog, context);
-        self.add_messages(messages, &mut writes, context.rows);
+        self.add_messages(messages, &mut writes, context.now, context.rows);
         context.append_any(writes);
     }
 }
@@ -146,6 +120,8 @@ pub(crate) fn record_of(message: MessageRecord) -> WorkflowRecord {
         has_ended: false,
         is_cancelled: false,
         began: UnixMillis(0),
+        chosen_id: message.chosen_id,
+        runs: Vec::new(),
         version: 0,
         app: message.app,
         service: message.service,

@@ -50,6 +50,7 @@ impl Bookkeeping {
         let record = MessageRecord {
             keeps_invocation_result: true,
             invocation: None,
+            chosen_id: None,
             is_signal: false,
             was_set_aside: false,
             attempts: 0,
@@ -96,6 +97,9 @@ impl Bookkeeping {
         };
         if world.is_read_only {
             return Err(read_only());
+        }
+        if is_retried {
+            self.check_start_again(&dead_letter.message, world.now, rows)?;
         }
         let mut writes = vec![self.dead_letters.deletion(field)];
         if is_retried {

@@ -11,7 +11,7 @@ use super::transaction::{Touched, Transaction};
 use super::{Execution, ExecutionContext, Role};
 use crate::context::read_only;
 use crate::outgoing::Outgoing;
-use crate::request::Reply;
+use crate::request::{OperationOf, Reply};
 use crate::workflows::CommittedCall;
 
 impl Execution {
@@ -86,7 +86,7 @@ impl Execution {
         let mut writes = transaction.take_writes();
         let messages = message_records(&transaction, context);
         if !messages.is_empty() {
-            context.books.add_messages(messages, &mut writes, context.rows);
+            context.books.add_messages(messages, &mut writes, context.world.now, context.rows);
         }
         if let Some((id, participants)) = decision {
             writes.push(self.coordinator.decision_write(id, participants));
@@ -161,9 +161,9 @@ impl Execution {
 fn refuse(origin: Origin, error: Error, depends_on: Lsn, context: &mut ExecutionContext<'_, '_>) {
     match origin {
         Origin::Message { field, .. } => context.books.message_failed(&field, error, context.rows, context.world),
-        Origin::WorkflowCall { workflow, operation, .. } => {
+        Origin::WorkflowCall { asked, .. } => {
             let (workflows, mut context) = context.workflows();
-            workflows.call_failed(workflow, operation, error, &mut context);
+            workflows.call_failed(asked.workflow, asked.operation, error, &mut context);
         }
         origin => {
             if let Some(token) = origin.token() {
@@ -175,7 +175,7 @@ fn refuse(origin: Origin, error: Error, depends_on: Lsn, context: &mut Execution
 
 /// A workflow's call, if the transaction is one.
 fn committed_call(transaction: &Transaction) -> Option<CommittedCall<'_>> {
-    let Origin::WorkflowCall { workflow, operation, call, .. } = &transaction.origin else {
+    let Origin::WorkflowCall { asked: OperationOf { workflow, operation, .. }, call, .. } = &transaction.origin else {
         return None;
     };
     let (workflow, operation, is_kept_away) = (*workflow, *operation, transaction.is_kept_away);
@@ -203,8 +203,7 @@ fn add_result(
 /// Messages as they are stored.
 pub(super) fn message_records(transaction: &Transaction, context: &ExecutionContext<'_, '_>) -> Vec<MessageRecord> {
     let app = context.world.catalog.program(transaction.program).map_or("", |loaded| loaded.app.as_str());
-    let shard_count = context.rows.options().shard_count;
-    let record = |outgoing: &Outgoing| outgoing.record(app, shard_count, context.world);
+    let record = |outgoing: &Outgoing| outgoing.record(app, context.world);
     transaction.messages.iter().filter_map(record).collect()
 }
 

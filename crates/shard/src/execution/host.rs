@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits};
 use millrace_func::{
     ActivationId, AttemptToken, BuiltInCall, BuiltInHost, EntityScan, EntityVisitor, FetchRequest, HandlerId,
     HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, WorkerTurn,
@@ -19,9 +19,9 @@ use super::transaction::{Action, Instance, Parent, PendingCall, Touched, Transac
 use crate::built_in::{built_in_call, check_built_in, find_elsewhere};
 use crate::checks::{check_callee, check_key, may_fetch, refused};
 use crate::context::store_failed;
-use crate::outgoing::{Outgoing, signal_target};
+use crate::outgoing::{Outgoing, signal_target, started_workflow, told_id};
 use crate::participation::Participations;
-use crate::request::{InvocationId, OffloadTicket, Sequence};
+use crate::request::{OffloadTicket, Sequence};
 use crate::world::{Outputs, World};
 
 /// The shard a transaction runs in: its id, its store, and what others have prepared there.
@@ -273,12 +273,12 @@ impl Host for TurnHost<'_, '_> {
     fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
         self.check_may_send()?;
         check_key(&message.key, self.transaction.limits.key_bytes)?;
-        let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
-        let workflow = is_workflow.then(|| Sequence::drawn([self.random(), self.random()]));
-        let shard = shard_of_key(&message.key, self.shard_count);
+        let started = started_workflow(&message, self.shard_count, self.world)?;
+        let workflow = started.map(|started| started.id(|| Sequence::drawn([self.random(), self.random()])));
         let size_bytes = message.key.len() + message.input.len();
+        let told = told_id(&message, workflow);
         self.add_outgoing(Outgoing::Message(message, workflow), size_bytes)?;
-        Ok(workflow.map(|sequence| InvocationId { shard, sequence }.to_string()))
+        Ok(told)
     }
 
     fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {

@@ -269,9 +269,9 @@ impl Execution {
             Origin::Message { field, .. } => {
                 context.books.message_failed(&field, error, context.rows, context.world);
             }
-            Origin::WorkflowCall { workflow, operation, .. } => {
+            Origin::WorkflowCall { asked, .. } => {
                 let (workflows, mut context) = context.workflows();
-                workflows.call_failed(workflow, operation, error, &mut context);
+                workflows.call_failed(asked.workflow, asked.operation, error, &mut context);
             }
             origin => {
                 if let Some(token) = origin.token() {
@@ -296,6 +296,14 @@ impl Execution {
             PeerBody::Recall => self.participant_told_recall(id, context),
             PeerBody::CommittedAlone => self.coordinator_heard_alone(from, id, context),
             PeerBody::Heard => self.participations.alone().heard(id),
+            PeerBody::AwaitResult(question) => {
+                let (workflows, mut context) = context.workflows();
+                workflows.result_wanted(from, question, &mut context);
+            }
+            PeerBody::AwaitedResult(awaited) => {
+                let (workflows, mut context) = context.workflows();
+                workflows.awaited_came(from, awaited, &mut context);
+            }
         }
     }
 

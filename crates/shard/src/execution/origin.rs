@@ -7,7 +7,7 @@ use millrace_func::{NestedCall, RouteReply, WorkerSlot, sha256};
 
 use crate::locks::Age;
 use crate::peer::Begin;
-use crate::request::{Invoke, RouteCall, Sequence, Token, once_field};
+use crate::request::{Invoke, OperationOf, RouteCall, Token};
 use crate::typed_reply::{EntityState, ReplyTo};
 
 /// When a transaction began that no request began, and what names it.
@@ -36,10 +36,8 @@ pub(super) enum Origin {
     },
     /// A call that a workflow of this shard makes, as a transaction of its own.
     WorkflowCall {
-        /// The workflow.
-        workflow: Sequence,
-        /// Which of its operations.
-        operation: u32,
+        /// The workflow, and which of its operations.
+        asked: OperationOf,
         /// What to run.
         call: NestedCall,
         /// When it was started.
@@ -140,7 +138,7 @@ impl Origin {
     /// Where another shard keeps the result of a workflow's call.
     pub(crate) fn once_field(&self, shard: ShardId) -> Option<Box<[u8]>> {
         match self {
-            Origin::WorkflowCall { workflow, operation, .. } => Some(once_field(shard, *workflow, *operation)),
+            Origin::WorkflowCall { asked, .. } => Some(asked.once_field(shard)),
             _ => None,
         }
     }

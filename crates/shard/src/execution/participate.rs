@@ -61,7 +61,7 @@ fn take_call(
 /// Makes prepared writes, together with what ends or records them.
 fn apply(prepared: Prepared, beside: impl IntoIterator<Item = Write>, context: &mut ExecutionContext<'_, '_>) -> Lsn {
     let mut writes = prepared.writes;
-    context.books.add_messages(prepared.messages, &mut writes, context.rows);
+    context.books.add_messages(prepared.messages, &mut writes, context.world.now, context.rows);
     writes.extend(beside);
     context.append(writes)
 }

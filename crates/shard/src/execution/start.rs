@@ -13,10 +13,10 @@ use super::reads::answer_read;
 use super::transaction::{Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role};
 use crate::bookkeeping::SendTarget;
-use crate::checks::{check_key, refused};
+use crate::checks::{check_request, refused};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
-use crate::request::{InvocationId, Invoke, RouteCall, Sequence};
+use crate::request::{InvocationId, Invoke, OperationOf, RouteCall};
 use crate::typed_reply::ReplyTo;
 use crate::world::World;
 
@@ -27,11 +27,7 @@ use crate::world::World;
 fn check_call(invoke: &Invoke, catalog: &Catalog) -> Result<(EntityKey, HandlerKind), Error> {
     let unknown = || Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
     let loaded = catalog.program(invoke.handler.program).ok_or_else(unknown)?;
-    check_key(&invoke.key, loaded.limits.key_bytes)?;
-    if invoke.input.len() > loaded.limits.input_bytes {
-        let message = format!("the input has {} bytes; {} are allowed", invoke.input.len(), loaded.limits.input_bytes);
-        return Err(Error::new(ErrorCode::TooLarge, message));
-    }
+    check_request(&invoke.key, &invoke.input, &loaded.limits)?;
     let entity = catalog.entity(invoke.handler, &invoke.key).ok_or_else(unknown)?;
     Ok((entity, catalog.kind(invoke.handler)))
 }
@@ -183,14 +179,14 @@ impl Execution {
     /// Makes a workflow's call, as a transaction of its own.
     fn begin_workflow_call(
         &mut self,
-        (workflow, operation, call): (Sequence, u32, NestedCall),
+        (asked, call): (OperationOf, NestedCall),
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let begun = begun(context.world);
         let kind = context.world.catalog.kind(call.handler);
         let entity = context.world.catalog.entity(call.handler, &call.key);
         let away = (context.rows.shard_of(&call.key) != context.rows.shard()).then(|| call.clone());
-        let origin = Origin::WorkflowCall { workflow, operation, call, begun, slot: WorkerSlot::default() };
+        let origin = Origin::WorkflowCall { asked, call, begun, slot: WorkerSlot::default() };
         if kind == HandlerKind::Workflow {
             let error = refused("the newest version of the callee is a workflow: it is not called but started");
             return self.fail_origin(origin, error, context);

@@ -12,6 +12,8 @@ fn record() -> WorkflowRecord {
         has_ended: false,
         is_cancelled: false,
         began: START,
+        chosen_id: None,
+        runs: Vec::new(),
         version: 7,
         app: "app".to_owned(),
         service: "counter".to_owned(),

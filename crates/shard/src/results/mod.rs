@@ -4,11 +4,13 @@
 //! effect and result are durable together or not at all. An expired result counts as absent. It is
 //! deleted in an entry of its own (`collect.rs`).
 
+mod awaited;
 mod collect;
 mod names;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, fingerprint};
@@ -18,6 +20,8 @@ use millrace_store::{Checkpoint, Import, Store, StoreError};
 
 use crate::context::{Rows, decode_failed, store_failed};
 use crate::request::{InvocationId, Reply, Sequence};
+use awaited::AwaitedResults;
+pub(crate) use awaited::Waiter;
 use collect::Sweep;
 pub use names::ResultNames;
 pub(crate) use names::{ResultKey, entity_scope, workflow_scope};
@@ -36,6 +40,7 @@ pub(crate) struct Results {
     /// Found expired, and left over because an entry was full.
     left_over: Vec<Box<[u8]>>,
     sweep: Sweep,
+    awaited: AwaitedResults,
 }
 
 /// The field of the result of an invocation that was sent.
@@ -80,6 +85,7 @@ impl Results {
             added: 0,
             left_over: Vec::new(),
             sweep: Sweep::default(),
+            awaited: AwaitedResults::default(),
         }
     }
 
@@ -152,6 +158,7 @@ impl Results {
         result: ResultState,
         now: UnixMillis,
     ) -> Write {
+        self.awaited.ended(id);
         let key = ResultKey { field: invocation_field(id), fingerprint: service_fingerprint(app, service) };
         self.keep(key, result, now)
     }
@@ -161,6 +168,16 @@ impl Results {
         let fingerprint = service_fingerprint(app, service);
         let invocation_result = InvocationResult { expires: UnixMillis(0), fingerprint, result: ResultState::Pending };
         self.write(invocation_field(id), &invocation_result)
+    }
+
+    /// `waiter` is to be told how the invocation `of` ends.
+    pub(crate) fn wait_for(&mut self, of: Sequence, waiter: Waiter) {
+        self.awaited.add(of, waiter);
+    }
+
+    /// The next invocation that has ended, and who waited for it.
+    pub(crate) fn next_awaited(&mut self) -> Option<(Sequence, BTreeSet<Waiter>)> {
+        self.awaited.next()
     }
 
     /// Remembers under what key the result of a transaction will be kept.

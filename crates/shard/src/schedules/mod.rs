@@ -48,6 +48,7 @@ fn message_of((app, service, schedule): (&str, &str, &Schedule), now: UnixMillis
     MessageRecord {
         keeps_invocation_result: false,
         invocation: None,
+        chosen_id: None,
         is_signal: false,
         was_set_aside: false,
         attempts: 0,

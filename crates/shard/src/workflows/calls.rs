@@ -15,7 +15,7 @@ use millrace_func::NestedCall;
 use super::workflow::Work;
 use super::{WorkflowContext, Workflows};
 use crate::peer::PeerBody;
-use crate::request::{Sequence, once_field};
+use crate::request::{OperationOf, Sequence};
 use crate::world::World;
 
 /// A workflow's call that commits, and where it commits.
@@ -29,9 +29,9 @@ pub(crate) struct CommittedCall<'a> {
 }
 
 impl Workflows {
-    /// The next call that is to be made now, as a transaction of its own, with its workflow and operation. One that another shard may commit waits until what it follows from
-    /// cannot be lost without what comes of it.
-    pub(crate) fn next_call(&mut self, context: &mut WorkflowContext<'_, '_>) -> Option<(Sequence, u32, NestedCall)> {
+    /// The next call that is to be made now, as a transaction of its own, and who asked for it. One that another shard may
+    /// commit waits until what it follows from cannot be lost without what comes of it.
+    pub(crate) fn next_call(&mut self, context: &mut WorkflowContext<'_, '_>) -> Option<(OperationOf, NestedCall)> {
         while let Some((id, operation)) = self.calls.pop_front() {
             let Some(workflow) = self.live.get_mut(&id) else {
                 continue; // It has ended since it asked.
@@ -46,7 +46,8 @@ impl Workflows {
                     continue;
                 }
                 open.is_under_way = true;
-                return Some((id, operation, newest(call.clone(), context.world)));
+                let call = newest(call.clone(), context.world);
+                return Some((workflow.operation_of(operation), call));
             }
         }
         None
@@ -82,8 +83,8 @@ impl Workflows {
         lsn: Lsn,
         context: &mut WorkflowContext<'_, '_>,
     ) {
-        give_up_kept(call.workflow, row.operation, call.key, lsn, context);
         let mut workflow = self.live.remove(&call.workflow).expect("the workflow whose journal got a row is there");
+        give_up_kept(workflow.operation_of(row.operation), call.key, lsn, context);
         // Made again, the call would find the result that the other shard keeps. Beside other
         // operations the order in which they end might be another one.
         let is_repeatable = call.is_kept_away && workflow.open.len() == 1;
@@ -104,11 +105,11 @@ fn newest(mut call: NestedCall, world: &World<'_>) -> NestedCall {
 }
 
 /// Lets another shard delete the result that it may keep of a call, once `lsn` is durable.
-pub(super) fn give_up_kept(id: Sequence, operation: u32, key: &[u8], lsn: Lsn, context: &mut WorkflowContext<'_, '_>) {
+pub(super) fn give_up_kept(kept: OperationOf, key: &[u8], lsn: Lsn, context: &mut WorkflowContext<'_, '_>) {
     let (own, to) = (context.rows.shard(), context.rows.shard_of(key));
     if to != own {
         let about = TransactionId { coordinator: own, incarnation: context.rows.options().incarnation, number: 0 };
-        let message = context.rows.about(about, PeerBody::Forget(once_field(own, id, operation)));
+        let message = context.rows.about(about, PeerBody::Forget(kept.once_field(own)));
         context.context().tell(to, message, lsn);
     }
 }
@@ -119,6 +120,7 @@ pub(super) fn as_message(call: NestedCall, attempts: u32, world: &World<'_>) -> 
     Some(MessageRecord {
         keeps_invocation_result: false,
         invocation: None,
+        chosen_id: None,
         is_signal: false,
         was_set_aside: false,
         attempts,

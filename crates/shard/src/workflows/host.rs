@@ -1,19 +1,20 @@
 //! The world as a workflow's code sees it during one turn.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits, shard_of_key};
+use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits};
 use millrace_format::StepKind;
 use millrace_func::{
-    AttemptToken, BuiltInCall, FetchRequest, Flow, HandlerKind, Host, LogLevel, Message, NestedCall, Offload,
-    OperationId, RetryOptions, ScanRequest, StepStart, WorkerTurn,
+    AttemptToken, BuiltInCall, FetchRequest, Flow, Host, LogLevel, Message, NestedCall, Offload, OperationId,
+    RetryOptions, ScanRequest, StepStart, WorkerTurn,
 };
 
+use super::awaiting::Awaited;
 use super::exchanges::{EXCHANGE, Exchange};
 use super::operations::ticket_of;
 use super::workflow::{Work, Workflow, target_name};
 use crate::built_in::built_in_call;
 use crate::checks::{check_callee, check_input, may_fetch, refused};
-use crate::outgoing::{Outgoing, signal_target};
+use crate::outgoing::{Outgoing, signal_target, started_workflow, told_id};
 use crate::request::{InvocationId, Sequence};
 use crate::world::World;
 
@@ -33,12 +34,16 @@ impl WorkflowHost<'_, '_> {
     fn draw(&mut self) -> u64 {
         let index = self.workflow.random_index;
         self.workflow.random_index = index.wrapping_add(1);
-        self.world.entropy.draw_keyed(self.random_key(b"workflow", 0), index)
+        let run = self.workflow.upcoming_run();
+        self.world.entropy.draw_keyed(self.random_key(b"workflow", 0, run), index)
     }
 
-    fn random_key(&self, what: &[u8], operation: u32) -> u64 {
+    fn random_key(&self, what: &[u8], operation: u32, run: u64) -> u64 {
         let InvocationId { shard, sequence } = self.workflow.id;
-        fingerprint(&[what, &shard.0.to_be_bytes(), &sequence.encode(), &operation.to_be_bytes()])
+        let run = run.to_be_bytes();
+        // Those of the first run are what they were before there were others.
+        let run = if run == [0; 8] { &[][..] } else { &run };
+        fingerprint(&[what, &shard.0.to_be_bytes(), &sequence.encode(), &operation.to_be_bytes(), run])
     }
 
     fn ask(&mut self, kind: StepKind, name: String, work: Work) -> Result<OperationId, Error> {
@@ -105,14 +110,16 @@ impl Host for WorkflowHost<'_, '_> {
 
     fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
         check_input(&message.key, &message.input, &self.workflow.limits)?;
-        let name = target_name(message.handler, &message.key, self.world);
-        let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
-        let key = self.random_key(b"started", self.workflow.next_operation()?);
+        let target = target_name(message.handler, &message.key, self.world);
+        let name = message.id.as_ref().map_or_else(|| target.clone(), |id| format!("{target} as {id}"));
+        let started = started_workflow(&message, self.shard_count, self.world)?;
+        let operation = self.workflow.next_operation()?;
+        let key = self.random_key(b"started", operation, self.workflow.run_of(operation));
         let bits = [0, 1].map(|index| self.world.entropy.draw_keyed(key, index));
-        let sequence = is_workflow.then(|| Sequence::drawn(bits));
-        let shard = shard_of_key(&message.key, self.shard_count);
-        self.ask_outgoing(StepKind::Send, name, Outgoing::Message(message, sequence))?;
-        Ok(sequence.map(|sequence| InvocationId { shard, sequence }.to_string()))
+        let workflow = started.map(|started| started.id(|| Sequence::drawn(bits)));
+        let told = told_id(&message, workflow);
+        self.ask_outgoing(StepKind::Send, name, Outgoing::Message(message, workflow))?;
+        Ok(told)
     }
 
     fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
@@ -174,6 +181,17 @@ impl Flow for WorkflowHost<'_, '_> {
         self.ask(StepKind::Wait, name.to_owned(), Work::Wait(until))
     }
 
+    fn result(&mut self, invocation: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error> {
+        let of = signal_target(invocation, self.shard_count)?;
+        if of == self.workflow.id {
+            return Err(refused("a workflow cannot wait for its own result"));
+        }
+        let now = self.workflow.time();
+        let until = timeout_ms.map(|timeout_ms| now.plus(timeout_ms));
+        let awaited = Awaited { of, until, known_by: now.plus(limits::RESULT_UNKNOWN_MS) };
+        self.ask(StepKind::Result, invocation.to_owned(), Work::Result(awaited))
+    }
+
     fn retry_next(&mut self, options: RetryOptions) {
         self.workflow.next_retry = Some(options);
     }
@@ -206,6 +224,6 @@ impl Flow for WorkflowHost<'_, '_> {
     }
 
     fn invocation(&self) -> String {
-        self.workflow.id.to_string()
+        self.workflow.record.chosen_id.clone().unwrap_or_else(|| self.workflow.id.to_string())
     }
 }

@@ -10,9 +10,10 @@
 //!
 //! `workflow.rs` is one workflow by itself, `host.rs` the world as its code sees it. `turns.rs` runs the code, or
 //! `exchanges.rs` does where a worker runs it. `operations.rs` does what the code asks for. `calls.rs` keeps track of
-//! its calls, and `signalled.rs` of its signals. `failing.rs` tries again what failed. `stranded.rs` holds workflows whose
+//! its calls, `signalled.rs` of its signals, and `awaiting.rs` of other workflows that it waits for. `failing.rs` tries again what failed. `stranded.rs` holds workflows whose
 //! code is not deployed.
 
+mod awaiting;
 mod calls;
 mod exchanges;
 mod failing;
@@ -29,7 +30,7 @@ mod workflow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, UnixMillis, limits};
-use millrace_format::{InvocationResult, MessageRecord, ResultState, WorkflowRecord, Write};
+use millrace_format::{InvocationResult, MessageRecord, ResultState, WorkflowRecord, WorkflowRun, Write};
 use millrace_func::{HandlerId, Program};
 
 use crate::bookkeeping::{Bookkeeping, invocation_of};
@@ -161,6 +162,9 @@ impl Workflows {
             has_ended: false,
             is_cancelled: false,
             began: context.world.now,
+            // Another workflow may have had the id before, and what was kept for that one may still be there.
+            runs: message.chosen_id.iter().map(|_| first_run(context.world.now)).collect(),
+            chosen_id: message.chosen_id,
             version,
             app: message.app,
             service: message.service,
@@ -190,6 +194,7 @@ impl Workflows {
         if !self.has_taken_up_all {
             self.take_up_more(context);
         }
+        self.tell_awaited(context);
         while *budget > 0
             && !context.world.is_input_large()
             && let Some(id) = self.runnable.pop_front()
@@ -295,6 +300,10 @@ fn new_workflow(
     context: &WorkflowContext<'_, '_>,
 ) -> Workflow {
     Workflow::new(context.invocation(id), record, handler, context.world.limits(handler.program))
+}
+
+fn first_run(now: UnixMillis) -> WorkflowRun {
+    WorkflowRun { first_operation: 0, number: now.0 }
 }
 
 fn unknown_workflow() -> Error {

@@ -5,10 +5,11 @@ use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::{JournalRow, Write};
 use millrace_func::{ActivationId, OperationId};
 
+use super::awaiting::Awaited;
 use super::exchanges::EXCHANGE;
 use super::workflow::{Work, Workflow};
 use super::{AGAIN, RETRY_MS, WorkflowContext, Workflows};
-use crate::request::{InvocationId, OffloadTicket, Sequence};
+use crate::request::{InvocationId, OffloadTicket, OperationOf, Sequence};
 use crate::retry::retry_wait_ms;
 
 impl Workflows {
@@ -47,12 +48,21 @@ impl Workflows {
                 }
                 self.take_signal(id, operation, context);
             }
+            Work::Result(awaited) => {
+                let awaited = *awaited;
+                // What starts it may be a message of this workflow, which leaves when it is durable.
+                if awaited.of.shard != context.rows.shard() && journal_lsn > durable {
+                    self.waiting.insert((journal_lsn, id, operation));
+                } else {
+                    self.ask_result((id, operation), awaited, context);
+                }
+            }
             Work::Fetch(request) => {
                 if journal_lsn > durable {
                     self.waiting.insert((journal_lsn, id, operation));
                 } else {
                     let mut request = request.clone();
-                    add_idempotency_key(&mut request.headers, context.rows.shard(), id, operation);
+                    add_idempotency_key(&mut request.headers, context.rows.shard(), workflow.operation_of(operation));
                     context.world.outputs.fetch(ticket_of(workflow, operation), request);
                 }
             }
@@ -115,7 +125,13 @@ impl Workflows {
                 let error = Error::new(ErrorCode::WaitLimit, format!("no signal {name:?} came in time"));
                 self.operation_ended(id, operation, Err(error), Vec::new(), context);
             }
-            Some((Work::Call(_) | Work::Fetch(_) | Work::Hash(_), _)) => self.start_operation(id, operation, context),
+            Some((Work::Result(Awaited { until: Some(until), .. }), name)) if *until <= now => {
+                let error = Error::new(ErrorCode::WaitLimit, format!("the workflow {name:?} did not end in time"));
+                self.operation_ended(id, operation, Err(error), Vec::new(), context);
+            }
+            Some((Work::Call(_) | Work::Fetch(_) | Work::Hash(_) | Work::Result(_), _)) => {
+                self.start_operation(id, operation, context)
+            }
             // One that sleeps is not woken by what it does not wait for any more.
             _ if operation == AGAIN || !workflow.is_asleep => self.runnable.push_back(id),
             _ => {}
@@ -177,9 +193,11 @@ pub(super) fn ticket_of(workflow: &Workflow, operation: u32) -> OffloadTicket {
 }
 
 /// A server outside can tell a repeated request by this key, if it knows the header.
-fn add_idempotency_key(headers: &mut Vec<(String, String)>, shard: ShardId, id: Sequence, operation: u32) {
+fn add_idempotency_key(headers: &mut Vec<(String, String)>, shard: ShardId, asked: OperationOf) {
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("idempotency-key")) {
-        let value = format!("{}-{operation}", InvocationId { shard, sequence: id });
+        let OperationOf { workflow: sequence, operation, run } = asked;
+        let run = if run == 0 { String::new() } else { format!("-{run:x}") };
+        let value = format!("{}{run}-{operation}", InvocationId { shard, sequence });
         headers.push(("idempotency-key".to_owned(), value));
     }
 }

@@ -11,6 +11,8 @@ fn record(handler: &str) -> WorkflowRecord {
         has_ended: false,
         is_cancelled: false,
         began: START,
+        chosen_id: None,
+        runs: Vec::new(),
         version: 7,
         app: "app".to_owned(),
         service: "counter".to_owned(),

@@ -178,8 +178,8 @@ impl Workflows {
         let timers = &mut self.timers;
         workflow.open.retain(|operation, open| {
             let is_kept = keeps(open);
-            if let (false, Work::Sleep(until) | Work::Wait(Some(until))) = (is_kept, &open.work) {
-                timers.remove(&(*until, id, *operation));
+            if let (false, Some(until)) = (is_kept, open.work.until()) {
+                timers.remove(&(until, id, *operation));
             }
             is_kept
         });
@@ -210,7 +210,7 @@ impl Workflows {
             }
             return;
         };
-        if let Work::Sleep(until) | Work::Wait(Some(until)) = open.work {
+        if let Some(until) = open.work.until() {
             self.timers.remove(&(until, workflow.id.sequence, row.operation));
         }
         workflow.fresh.retain(|operation| *operation != row.operation);
@@ -222,7 +222,7 @@ impl Workflows {
             // Whether the other shard has heard of it is not known after a start.
             if let Work::Call(call) = &open.work {
                 let durable = millrace_base::Lsn::ZERO;
-                super::calls::give_up_kept(workflow.id.sequence, row.operation, &call.key, durable, context);
+                super::calls::give_up_kept(workflow.operation_of(row.operation), &call.key, durable, context);
             }
         }
         if workflow.ending.is_some() {
@@ -302,7 +302,7 @@ fn journal_turn(workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) 
     let mut done = Done::default();
     for (operation, name, outgoing) in std::mem::take(&mut workflow.outgoing) {
         let kind = if let Outgoing::Signal { .. } = outgoing { StepKind::Signal } else { StepKind::Send };
-        let record = outgoing.record(&workflow.record.app, context.rows.options().shard_count, context.world);
+        let record = outgoing.record(&workflow.record.app, context.world);
         done.size_bytes += record.as_ref().map_or(0, |record| record.input.len());
         let ended = context.world.now;
         let row = JournalRow { kind, operation, ended, name, result: Ok(Bytes::from_static(b"null")) };
@@ -329,7 +329,7 @@ fn append_part(workflow: &mut Workflow, done: &mut Done, context: &mut WorkflowC
     let is_large = done.size_bytes >= limits::ENTRY_BYTES / 4 || done.writes.len() >= limits::MESSAGES_PER_CALL;
     if !done.writes.is_empty() && is_large {
         let Done { mut writes, messages, .. } = std::mem::take(done);
-        context.books.add_messages(messages, &mut writes, context.rows);
+        context.books.add_messages(messages, &mut writes, context.world.now, context.rows);
         let lsn = context.append(writes);
         workflow.journalled(lsn, false);
     }

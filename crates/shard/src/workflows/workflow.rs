@@ -19,10 +19,11 @@ use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, limits};
 use millrace_format::{FailureRecord, JournalRow, StepKind, WorkflowRecord, Write};
 use millrace_func::{ActivationId, FetchRequest, HandlerId, Limits, NestedCall, Offload, RetryOptions};
 
+use super::awaiting::Awaited;
 use super::exchanges::OnWorker;
 use crate::journals::Journals;
 use crate::outgoing::Outgoing;
-use crate::request::InvocationId;
+use crate::request::{InvocationId, OperationOf};
 use crate::world::World;
 
 /// What a workflow asked for and has not got.
@@ -52,10 +53,22 @@ pub(super) enum Work {
     Step,
     Sleep(UnixMillis),
     Wait(Option<UnixMillis>),
+    Result(Awaited),
     Fetch(FetchRequest),
     Hash(Offload),
     /// Nothing: its result is journalled already.
     Known,
+}
+
+impl Work {
+    /// When it ends if nothing else ends it.
+    pub(super) fn until(&self) -> Option<UnixMillis> {
+        match self {
+            Work::Sleep(until) => Some(*until),
+            Work::Wait(until) | Work::Result(Awaited { until, .. }) => *until,
+            _ => None,
+        }
+    }
 }
 
 /// One workflow.
@@ -280,6 +293,22 @@ impl Workflow {
         Ok(operation)
     }
 
+    /// The run that asks, or asked, for an operation.
+    pub(super) fn run_of(&self, operation: u32) -> u64 {
+        let operation = step_of(operation).unwrap_or(operation);
+        let earlier = self.record.runs.iter().rev().find(|run| run.first_operation <= operation);
+        earlier.map_or(0, |run| run.number)
+    }
+
+    /// The run that the code is in: that of what it asks for next.
+    pub(super) fn upcoming_run(&self) -> u64 {
+        self.run_of(self.scope.unwrap_or(self.asked + 1))
+    }
+
+    pub(super) fn operation_of(&self, operation: u32) -> OperationOf {
+        OperationOf { workflow: self.id.sequence, operation, run: self.run_of(operation) }
+    }
+
     /// Asks for the next compensation. What is to be undone is undone whatever the code has used up.
     pub(super) fn ask_compensation(&mut self, name: String, call: NestedCall) {
         self.asked += 1;
@@ -317,7 +346,7 @@ impl Workflow {
 
     /// Whether nothing but time or a signal makes it go on.
     pub(super) fn is_idle(&self) -> bool {
-        let waits = |open: &Open| matches!(open.work, Work::Sleep(_) | Work::Wait(_));
+        let waits = |open: &Open| matches!(open.work, Work::Sleep(_) | Work::Wait(_) | Work::Result(_));
         let may_sleep = self.ending.is_none() && self.rows.is_empty() && !self.is_exchanging();
         may_sleep && !self.open.is_empty() && self.open.values().all(waits)
     }

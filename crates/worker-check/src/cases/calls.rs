@@ -183,6 +183,26 @@ pub(super) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "calls/send-as",
+        expected: "from version 2 on, SEND has the id that the workflow is to have",
+        run: |bench| {
+            if bench.version() < 2 {
+                return Ok(());
+            }
+            let input = json!(["shop", "ben", "pay", {"n": 5}, "order-17"]);
+            let done = Scene::new(bench, "send_as", &input).run(&mut |frame, _| match frame {
+                WorkerFrame::Send { id, .. } => Some(result(&json!(id))),
+                _ => None,
+            })?;
+            let sent = done.only("SEND", |frame| match frame {
+                WorkerFrame::Send { target, delay_ms, id, .. } => Some((told(target), *delay_ms, id.clone())),
+                _ => None,
+            });
+            same("the message", &sent?, &(ben(), 0, Some("order-17".to_owned())))?;
+            done.gives(&json!("order-17"))
+        },
+    },
+    Case {
         name: "calls/signal",
         expected: "SIGNAL names invocation, name and payload",
         run: |bench| {

@@ -55,6 +55,22 @@ fn wait(bench: &Bench<'_>, timeout_ms: Option<u64>) -> Result<(), String> {
     done.gives(&json!({"n": 5}))
 }
 
+/// What a workflow asks for that waits for another one: its id and time limit.
+fn awaited(bench: &Bench<'_>, timeout_ms: Option<u64>) -> Result<(), String> {
+    if bench.version() < 2 {
+        return Ok(());
+    }
+    let scene = Scene::workflow(bench, "flow_result", &json!(["order-17", timeout_ms]));
+    let done =
+        scene.run(&mut |frame, _| matches!(frame, WorkerFrame::Await { .. }).then(|| result(&json!({"n": 5}))))?;
+    let asked = done.only("AWAIT", |frame| match frame {
+        WorkerFrame::Await { invocation, timeout_ms, .. } => Some((invocation.clone(), *timeout_ms)),
+        _ => None,
+    });
+    same("the question", &asked?, &("order-17".to_owned(), timeout_ms))?;
+    done.gives(&json!({"n": 5}))
+}
+
 fn steps(bench: &Bench<'_>, course: Course) -> Result<(), String> {
     let done = Scene::workflow(bench, "flow_steps", &Value::Null).course(course).run(&mut notes())?;
     done.gives(&json!(["a", "b", 1]))
@@ -176,6 +192,30 @@ pub(super) const CASES: &[Case] = &[
                 matches!(frame, WorkerFrame::Wait { .. }).then(|| error("wait-limit", "no signal came", ""))
             })?;
             done.fails("wait-limit").map(|_| ())
+        },
+    },
+    Case {
+        name: "workflow/result",
+        expected: "from version 2 on, AWAIT names the other workflow; the workflow gets its output",
+        run: |bench| awaited(bench, None),
+    },
+    Case {
+        name: "workflow/result-limited",
+        expected: "AWAIT has the time limit in milliseconds",
+        run: |bench| awaited(bench, Some(2500)),
+    },
+    Case {
+        name: "workflow/result-fails",
+        expected: "the error of a workflow that was awaited is thrown, and keeps its code",
+        run: |bench| {
+            if bench.version() < 2 {
+                return Ok(());
+            }
+            let scene = Scene::workflow(bench, "flow_result", &json!(["order-17", null]));
+            let done = scene.run(&mut |frame, _| {
+                matches!(frame, WorkerFrame::Await { .. }).then(|| error("aborted", "no such luck", ""))
+            })?;
+            done.fails("aborted").map(|_| ())
         },
     },
     Case {

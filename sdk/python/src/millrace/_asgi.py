@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from ._protocol import signature
-from ._protocol.frames import CONTENT_TYPE, VERSION, ProtocolError
+from ._protocol.frames import CONTENT_TYPE, OLDEST_VERSION, VERSION, ProtocolError
 from ._types import dumps
 from ._worker.threads import NoThread
 from ._worker.worker import KEPT_ATTEMPTS, THREADS, Worker
@@ -26,7 +26,7 @@ SECRET_BYTES = 16
 
 # As many bytes as the server sends of one attempt, and the headers of their frames.
 _BODY_LIMIT_BYTES = 65 * 1024 * 1024
-_VERSION = str(VERSION).encode()
+_VERSIONS = {str(version): version for version in range(OLDEST_VERSION, VERSION + 1)}
 
 
 class _Refusal(Exception):
@@ -116,16 +116,14 @@ class Application:
             if method != "POST":
                 raise _Refusal(405, "POST /invoke")
             headers = self._check(scope, body)
-            if headers.get("millrace-worker-protocol") != str(VERSION):
-                raise _Refusal(400, f"this worker speaks version {VERSION} of the protocol")
+            version = _version(headers.get("millrace-worker-protocol"))
             attempt = headers.get("millrace-attempt", "")
-            return CONTENT_TYPE.encode(), await self._worker.invoke(body, attempt)
+            return CONTENT_TYPE.encode(), await self._worker.invoke(body, attempt, version)
         if path.endswith("/discovery"):
             if method != "GET":
                 raise _Refusal(405, "GET /discovery")
             headers = self._check(scope, body)
-            if headers.get("millrace-worker-protocol", str(VERSION)) != str(VERSION):
-                raise _Refusal(400, f"this worker speaks version {VERSION} of the protocol")
+            _version(headers.get("millrace-worker-protocol", str(VERSION)))
             return b"application/json", self._worker.discovery("request-reply")
         raise _Refusal(404, "this is a Millrace worker: GET /discovery, POST /invoke")
 
@@ -148,6 +146,14 @@ class Application:
         if problem is not None:
             raise _Refusal(401, problem)
         return headers
+
+
+def _version(text: str | None) -> int:
+    """The version of the protocol that a request is of."""
+    version = _VERSIONS.get(text or "")
+    if version is None:
+        raise _Refusal(400, f"this worker speaks the versions {OLDEST_VERSION} to {VERSION} of the protocol")
+    return version
 
 
 def _send_at_once(send: Send) -> None:

@@ -14,7 +14,7 @@ from ._protocol import payloads
 from ._protocol.frames import Frame, ProtocolError, Type, encode
 from ._protocol.payloads import Failure, Kind
 from ._worker.attempt import Attempt
-from ._worker.link import Link, LinkError
+from ._worker.link import Link, LinkError, open_link
 from ._worker.replay import place_of_task
 from ._worker.worker import THREADS, Worker, read_input, told
 from .service import Service
@@ -197,7 +197,7 @@ class _Session:
 
     async def serve(self, url: str, app: str, key: str | None) -> None:
         """Connects and serves until the connection ends."""
-        link = await self._loop.run_in_executor(None, Link, url, app, key, self._on_frames)
+        link = await self._loop.run_in_executor(None, open_link, url, app, key, self._on_frames)
         self._link = link
         thread = threading.Thread(target=link.run, args=(self._on_end,), name="millrace-link", daemon=True)
         thread.start()
@@ -263,7 +263,9 @@ class _Session:
     def _start(self, frame: Frame) -> None:
         if frame.stream in self._attempts or frame.stream == 0:
             raise ProtocolError(f"the stream {frame.stream} cannot begin an attempt")
-        opened = self._worker.open(payloads.decode_start(frame.payload, frame.flags), frame.stream)
+        assert self._link is not None
+        start = payloads.decode_start(frame.payload, frame.flags)
+        opened = self._worker.open(start, frame.stream, self._link.version)
         if isinstance(opened, bytes):
             self._send(opened)
         else:

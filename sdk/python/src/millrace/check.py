@@ -88,6 +88,10 @@ class Check(Service, name="check", whole_up_to_bytes=4096):
     async def send_id(self, target: list[Any]) -> str | None:
         return await self.ctx.send(*target)
 
+    async def send_as(self, target: list[Any]) -> str | None:
+        *target, id = target
+        return await self.ctx.send_as(id, *target)
+
     async def signal(self, signal: list[Any]) -> None:
         self.ctx.signal(*signal)
 
@@ -152,6 +156,11 @@ class Check(Service, name="check", whole_up_to_bytes=4096):
     async def flow_wait(self, signal: list[Any]) -> Any:
         name, timeout_ms = signal
         return await self.ctx.wait(name, timeout=None if timeout_ms is None else timeout_ms / 1000)
+
+    @workflow
+    async def flow_result(self, awaited: list[Any]) -> Any:
+        id, timeout_ms = awaited
+        return await self.ctx.result(id, timeout=None if timeout_ms is None else timeout_ms / 1000)
 
     @workflow
     async def flow_call(self, key: str) -> list[Any]:

@@ -146,12 +146,31 @@ class Context:
         line = " ".join([str(value) for value in values]).encode(errors="replace")
         self._attempt.emit(Type.LOG, bytes((_LEVELS[level],)) + payloads.pack(line))
 
-    def result(self, awaitable: Coroutine[Any, Any, R]) -> R:
-        """Waits in a plain ``def`` handler: ``self.ctx.result(Account(to).deposit(5))``."""
+    @overload
+    def result(self, awaited: Coroutine[Any, Any, R], /) -> R: ...
+    @overload
+    def result(self, awaited: str, /, *, timeout: Duration | None = None) -> Coroutine[Any, Any, Any]: ...
+    def result(self, awaited: Coroutine[Any, Any, Any] | str, /, *, timeout: Duration | None = None) -> Any:
+        """``await ctx.result(id)`` waits for the end of another workflow and gives its output.
+
+        It raises that workflow's error if it failed, and :class:`millrace.WaitTimeout` if it does not end within
+        ``timeout`` seconds. For workflows only.
+
+        A plain ``def`` handler waits with it for any coroutine: ``self.ctx.result(Account(to).deposit(5))``.
+        """
+        if isinstance(awaited, str):
+            self._only_in_workflows("result")
+            return self._await_workflow(awaited, timeout)
         if asyncio._get_running_loop() is not None:
-            awaitable.close()
+            awaited.close()
             raise UsageError("ctx.result is for plain def handlers; await here")
-        return self._attempt._threads.wait(self._attempt.loop, awaitable)
+        return self._attempt._threads.wait(self._attempt.loop, awaited)
+
+    async def _await_workflow(self, id: str, timeout: Duration | None) -> Any:
+        self._attempt.needs_version(2, "ctx.result")
+        timeout_ms = None if timeout is None else milliseconds(timeout)
+        outcome = await self._attempt.perform(Type.AWAIT, lambda number: payloads.encode_wait(number, id, timeout_ms))
+        return loads(output_of(outcome))
 
     # -- other entities ---------------------------------------------------------------------------
 
@@ -207,13 +226,27 @@ class Context:
         """As ``send``; the call waits so many seconds after the commit, also through restarts."""
         return self._send(milliseconds(delay), target, arguments, named)
 
-    def _send(self, delay_ms: int, target: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Sent:
+    @overload
+    def send_as(self, id: str, handler: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs) -> Sent: ...
+    @overload
+    def send_as(self, id: str, service: str, key: str | bytes, handler: str, input: Any = None, /) -> Sent: ...
+    def send_as(self, id: str, target: Any, /, *arguments: Any, **named: Any) -> Sent:
+        """Starts a workflow under this id, unless one was started before with the id, handler, key and input."""
+        return self._send(0, target, arguments, named, id)
+
+    def _send(
+        self, delay_ms: int, target: Any, arguments: tuple[Any, ...], named: dict[str, Any], id: str | None = None
+    ) -> Sent:
         (service, key, handler), data, _ = resolve(target, arguments, named)
+        chosen = b""
+        if id is not None:
+            self._attempt.needs_version(2, "ctx.send_as")
+            chosen = payloads.pack_text(id)
+        behind = payloads.U64.pack(delay_ms) + chosen
         number = self._attempt.issue(
             Type.SEND,
-            lambda number: (
-                payloads.operation(number, service.encode(), key, handler.encode(), data) + payloads.U64.pack(delay_ms)
-            ),
+            lambda number: payloads.operation(number, service.encode(), key, handler.encode(), data) + behind,
+            payloads.HAS_ID if chosen else 0,
         )
         return Sent(self._attempt, number)
 

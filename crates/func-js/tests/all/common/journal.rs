@@ -177,6 +177,13 @@ impl Flow for WorkflowHost<'_> {
         self.begin(format!("wait {name} {timeout_ms:?}"), Work::Wait(name.to_owned(), timeout_ms.is_some()))
     }
 
+    fn result(&mut self, invocation: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error> {
+        self.begin(
+            format!("result {invocation} {timeout_ms:?}"),
+            Work::Wait(invocation.to_owned(), timeout_ms.is_some()),
+        )
+    }
+
     fn begin_step(&mut self, name: &str) -> Result<StepStart, Error> {
         let id = self.begin(format!("step {name}"), Work::Step)?;
         let place = self.run.open[&id].0.clone();

@@ -226,6 +226,9 @@ impl Calls for MockBackend {
 
     async fn send(&self, who: &Principal, request: SendRequest<'_>) -> Result<String, Error> {
         authorize(who, request.call.app, request.call.service)?;
+        if let Some(id) = request.id {
+            return Ok(id.to_owned());
+        }
         Ok(format!(
             "{}/{} {}",
             request.call.handler,

@@ -17,7 +17,9 @@ HEADER_BYTES = HEADER.size
 PAYLOAD_LIMIT_BYTES = 8 * 1024 * 1024
 
 CONTENT_TYPE = "application/vnd.millrace.worker"
-VERSION = 1
+# The newest version of the protocol that this worker speaks, and the oldest.
+VERSION = 2
+OLDEST_VERSION = 1
 
 
 class Type(IntEnum):
@@ -44,6 +46,7 @@ class Type(IntEnum):
     COMPENSATE = 0x2C
     RECORD = 0x2D
     LOG = 0x2E
+    AWAIT = 0x2F
     OUTPUT = 0x30
     FAILURE = 0x31
     SUSPEND = 0x32
@@ -53,7 +56,7 @@ class Type(IntEnum):
 
 
 # Flag bits that have a meaning; all others must be zero.
-FLAGS = {Type.START: 0b11, Type.RESULT: 0b1, Type.FIELDS: 0b1, Type.FAILURE: 0b1}
+FLAGS = {Type.START: 0b11, Type.RESULT: 0b1, Type.FIELDS: 0b1, Type.SEND: 0b1, Type.FAILURE: 0b1}
 _TYPES = {int(member): member for member in Type}
 
 

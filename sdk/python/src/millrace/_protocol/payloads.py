@@ -26,6 +26,7 @@ DECLARED = 0b10
 IS_SET = 0b1
 VOID = 0b1
 TERMINAL = 0b1
+HAS_ID = 0b1
 
 
 class Kind(IntEnum):
@@ -318,6 +319,7 @@ def encode_set(name: bytes, value: Value) -> bytes:
 
 
 def encode_wait(number: int, name: str, timeout_ms: int | None) -> bytes:
+    """The payload of WAIT, and that of AWAIT, whose text is the id of a workflow."""
     timeout = b"\0" if timeout_ms is None else b"\1" + U64.pack(timeout_ms)
     return operation(number, name.encode()) + timeout
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from .._protocol import payloads
-from .._protocol.frames import Type, encode
+from .._protocol.frames import VERSION, Type, encode
 from .._protocol.payloads import Failure, Fields, Kind, Outcome, Result, Start, Value
 from ..errors import UsageError
 from .failures import exception_of, failure_of
@@ -53,9 +53,12 @@ class Attempt:
         handler: Handler,
         threads: HandlerThreads,
         stream: int = 0,
+        version: int = VERSION,
     ) -> None:
         self.loop = loop
         self.start = start
+        #: The version of the protocol that the server speaks.
+        self.version = version
         self.handler = handler
         self.ended = False
         self.cancelled = False
@@ -309,7 +312,7 @@ class Attempt:
         self._check()
         self._emit(type, payload)
 
-    def issue(self, type: Type, make_payload: Callable[[int], bytes]) -> int:
+    def issue(self, type: Type, make_payload: Callable[[int], bytes], flags: int = 0) -> int:
         """Sends an operation; gives its number."""
         self._check()
         if self._operations >= OPERATION_LIMIT:
@@ -317,7 +320,7 @@ class Attempt:
         if type is Type.CALL or type is Type.GET or type is Type.SCAN:
             self._flush()
         self._operations += 1
-        self._emit(type, make_payload(self._operations))
+        self._emit(type, make_payload(self._operations), flags)
         return self._operations
 
     async def result(self, number: int) -> Result:
@@ -350,6 +353,13 @@ class Attempt:
                 del self._inbox[index]
                 return given.outcome
         return None
+
+    def needs_version(self, version: int, what: str) -> None:
+        """Refuses what the server has no frames for."""
+        if self.version < version:
+            raise UsageError(
+                f"{what} needs version {version} of the worker protocol, and this server speaks {self.version}"
+            )
 
     def _check(self) -> None:
         if self.ended:

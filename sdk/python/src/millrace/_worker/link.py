@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from .._protocol.frames import VERSION, Frame, ProtocolError, Reader, Type, encode
+from .._protocol.frames import OLDEST_VERSION, VERSION, Frame, ProtocolError, Reader, Type, encode
 
 # The server wants a frame every 300 ms.
 _HEARTBEAT_SECONDS = 0.2
@@ -35,10 +35,28 @@ class LinkError(Exception):
         self.refused = refused
 
 
+class _OlderServer(LinkError):
+    """The server does not speak this version of the protocol."""
+
+
+def open_link(url: str, app: str, key: str | None, on_frames: Callable[[list[Frame]], None]) -> Link:
+    """A connection in the newest version of the protocol that the server speaks."""
+    for version in range(VERSION, OLDEST_VERSION, -1):
+        try:
+            return Link(url, app, key, on_frames, version)
+        except _OlderServer:
+            pass
+    return Link(url, app, key, on_frames, OLDEST_VERSION)
+
+
 class Link:
     """Frames to and from a server. ``on_frames`` and ``on_end`` are called in the link's thread."""
 
-    def __init__(self, url: str, app: str, key: str | None, on_frames: Callable[[list[Frame]], None]) -> None:
+    def __init__(
+        self, url: str, app: str, key: str | None, on_frames: Callable[[list[Frame]], None], version: int
+    ) -> None:
+        #: The version of the protocol that both sides speak.
+        self.version = version
         self._on_frames = on_frames
         self._reader = Reader()
         self._outgoing = bytearray()
@@ -168,7 +186,7 @@ class Link:
             f"host: {parts.netloc.rpartition('@')[2]}",
             "connection: upgrade",
             "upgrade: millrace-worker",
-            f"millrace-worker-protocol: {VERSION}",
+            f"millrace-worker-protocol: {self.version}",
             f"millrace-app: {app}",
         ]
         if key is not None:
@@ -184,6 +202,8 @@ class Link:
         status = head.split(b"\r\n", 1)[0].split(b" ")[1:2]
         if status != [b"101"]:
             shown = rest.decode(errors="replace") or head.decode(errors="replace")
+            if status == [b"400"] and b"this server speaks version" in rest:
+                raise _OlderServer(f"the server refuses the worker: {shown}", True)
             refused = status[:1] < [b"500"]
             raise LinkError(f"the server refuses the worker: {shown}", refused)
         if rest:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from .._protocol import payloads
-from .._protocol.frames import VERSION, Frame, ProtocolError, Type, decode_all, encode
+from .._protocol.frames import OLDEST_VERSION, VERSION, Frame, ProtocolError, Type, decode_all, encode
 from .._protocol.payloads import Failure, Fields, Kind, Result, Start
 from .._types import dumps
 from .._version import __version__
@@ -65,7 +65,7 @@ class Worker:
         return dumps(
             {
                 **own,
-                "protocol": {"min": VERSION, "max": VERSION},
+                "protocol": {"min": OLDEST_VERSION, "max": VERSION},
                 "mode": mode,
                 "sdk": f"millrace-python/{__version__}",
                 "services": [describe(definition) for definition in self._definitions.values()],
@@ -86,7 +86,7 @@ class Worker:
 
     # -- request and reply ------------------------------------------------------------------------
 
-    async def invoke(self, body: bytes, attempt_header: str) -> bytes:
+    async def invoke(self, body: bytes, attempt_header: str, version: int = VERSION) -> bytes:
         """One request's body; gives the reply's: one turn. Raises ``NoThread`` where it cannot run now."""
         start, inputs = read_request(body)
         if attempt_header != start.attempt.hex():
@@ -97,7 +97,7 @@ class Worker:
             self._drop(attempt)
             attempt = None
         if attempt is None:
-            opened = self.open(start)
+            opened = self.open(start, version=version)
             if isinstance(opened, bytes):
                 return opened
             attempt, fed = opened, 0
@@ -128,7 +128,7 @@ class Worker:
 
     # -- attempts ---------------------------------------------------------------------------------
 
-    def open(self, start: Start, stream: int = 0) -> Attempt | bytes:
+    def open(self, start: Start, stream: int = 0, version: int = VERSION) -> Attempt | bytes:
         """A new attempt; or the frames that say why there is none."""
         definition = self._definitions.get(start.service)
         handler = self._find(definition, start)
@@ -137,7 +137,7 @@ class Worker:
             failure = payloads.encode_failure(Failure("unknown-handler", message), "")
             return encode(Type.FAILURE, failure, payloads.TERMINAL, stream)
         loop = asyncio.get_running_loop()
-        attempt = Attempt(loop, start, definition, handler, self._threads, stream)
+        attempt = Attempt(loop, start, definition, handler, self._threads, stream, version)
         self._deadlines[attempt] = loop.time() + start.deadline_ms / 1000
         if not self._sweeping:
             self._sweeping = True

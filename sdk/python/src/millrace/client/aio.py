@@ -116,6 +116,18 @@ class AsyncClient(ClientBase[Pool]):
         """As ``send``, at least so many seconds later."""
         return AsyncInvocation(self, await self._do(self._options.send(milliseconds(delay), target, arguments, named)))
 
+    @overload
+    async def send_as(
+        self, id: str, handler: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs
+    ) -> AsyncInvocation: ...
+    @overload
+    async def send_as(
+        self, id: str, service: str, key: str | bytes, handler: str, input: Any = None, /
+    ) -> AsyncInvocation: ...
+    async def send_as(self, id: str, target: Any, /, *arguments: Any, **named: Any) -> AsyncInvocation:
+        """Starts a workflow under this id. One that was started before with the id, handler, key and input is given."""
+        return AsyncInvocation(self, await self._do(self._options.send(0, target, arguments, named, id)))
+
     async def state(self, entity: Service | str, key: str | bytes | None = None, *, field: str | None = None) -> Any:
         """The stored fields of an entity, or one of them: ``client.state(Account("ann"))``."""
         return await self._do(self._options.state(entity, key, field))

@@ -105,9 +105,12 @@ class Options:
         decode = _json if bound is None else lambda reply: bound.handler.signature.load_output(reply.body)
         return Prepared("POST", path, decode, {**self._headers(True), **_JSON}, data)
 
-    def send(self, delay_ms: int, target: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Prepared:
+    def send(
+        self, delay_ms: int, target: Any, arguments: tuple[Any, ...], named: dict[str, Any], id: str | None = None
+    ) -> Prepared:
         (service, key, handler), data, _ = resolve(target, arguments, named)
-        path = self._path("send", service, key, handler) + (f"?delay_ms={delay_ms}" if delay_ms else "")
+        query = {**({"delay_ms": delay_ms} if delay_ms else {}), **({} if id is None else {"id": id})}
+        path = self._path("send", service, key, handler) + (f"?{urlencode(query)}" if query else "")
         return Prepared("POST", path, lambda reply: reply.json()["id"], {**self._headers(True), **_JSON}, data)
 
     def state(self, target: Any, key: str | bytes | None, field: str | None) -> Prepared:

@@ -167,6 +167,14 @@ class Client(ClientBase[_Pool]):
         """As ``send``, at least so many seconds later."""
         return Invocation(self, self._do(self._options.send(milliseconds(delay), target, arguments, named)))
 
+    @overload
+    def send_as(self, id: str, handler: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs) -> Invocation: ...
+    @overload
+    def send_as(self, id: str, service: str, key: str | bytes, handler: str, input: Any = None, /) -> Invocation: ...
+    def send_as(self, id: str, target: Any, /, *arguments: Any, **named: Any) -> Invocation:
+        """Starts a workflow under this id. One that was started before with the id, handler, key and input is given."""
+        return Invocation(self, self._do(self._options.send(0, target, arguments, named, id)))
+
     def state(self, entity: Service | str, key: str | bytes | None = None, *, field: str | None = None) -> Any:
         """The stored fields of an entity, or one of them: ``client.state(Account("ann"))``."""
         return self._do(self._options.state(entity, key, field))
