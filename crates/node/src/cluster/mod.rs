@@ -79,6 +79,14 @@ pub struct ClusterOptions {
     pub tables: Arc<Tables>,
 }
 
+/// The links, once this node has begun to listen, and whom they are to reach. The guide may read that first: a start finds the
+/// guidance of an earlier run.
+#[derive(Default)]
+struct Linking {
+    links: Option<Links>,
+    peers: Option<Vec<PeerAddress>>,
+}
+
 /// What all cores of this node share of the cluster.
 pub(crate) struct Cluster {
     pub options: ClusterOptions,
@@ -86,7 +94,7 @@ pub(crate) struct Cluster {
     pub incarnation: u64,
     /// The node's directory was emptied: what its replicas have said is not known here.
     pub is_emptied: bool,
-    links: RwLock<Option<Links>>,
+    linking: RwLock<Linking>,
     guidance: RwLock<Arc<Guidance>>,
     /// Those that count in the meta shard, as its replica here knows. None before it knows any.
     voters: RwLock<Vec<NodeId>>,
@@ -215,7 +223,7 @@ impl Cluster {
             options,
             incarnation,
             is_emptied,
-            links: RwLock::default(),
+            linking: RwLock::default(),
             guidance: RwLock::default(),
             voters: RwLock::default(),
             followed_epoch: AtomicU64::new(0),
@@ -310,13 +318,19 @@ impl Cluster {
 
     /// Sets who the other nodes are.
     pub(super) fn set_others(&self, others: &[PeerAddress]) {
-        if let Some(links) = self.links.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        let mut linking = self.linking.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(links) = &linking.links {
             links.set_peers(others);
         }
+        linking.peers = Some(others.to_vec());
     }
 
     pub(crate) fn connect(&self, links: Links) {
-        *self.links.write().unwrap_or_else(PoisonError::into_inner) = Some(links);
+        let mut linking = self.linking.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(others) = &linking.peers {
+            links.set_peers(others);
+        }
+        linking.links = Some(links);
     }
 
     /// Sends a word to another node. Says whether it was taken.
@@ -338,8 +352,8 @@ impl Cluster {
     }
 
     fn with_links(&self, say: impl FnOnce(&Links) -> Result<(), SendError>) -> bool {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
-        let said = links.as_ref().map(say);
+        let linking = self.linking.read().unwrap_or_else(PoisonError::into_inner);
+        let said = linking.links.as_ref().map(say);
         if let Some(Err(error)) = &said {
             tracing::debug!(%error, "a message to another node was dropped");
         }
@@ -348,7 +362,7 @@ impl Cluster {
 
     /// Ends the links. What was not written is lost, as if the node had been killed.
     pub(crate) fn disconnect(&self) {
-        let links = self.links.write().unwrap_or_else(PoisonError::into_inner).take();
+        let links = self.linking.write().unwrap_or_else(PoisonError::into_inner).links.take();
         if let Some(links) = links {
             links.stop();
         }
