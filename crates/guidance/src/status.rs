@@ -24,7 +24,7 @@ pub struct Status {
     /// Shards that it serves in a later epoch than guidance says: they were handed to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opened: Vec<Opened>,
-    /// It is about to stop: others should own its shards.
+    /// It is about to stop, or its disk is full: others should own its shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
 }

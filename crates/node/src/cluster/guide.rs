@@ -414,7 +414,9 @@ impl Guide {
             obstacles,
             held,
             opened,
-            is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed),
+            // Others can write what a full disk cannot.
+            is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed)
+                || self.shared.read_only_cores.load(Ordering::Relaxed) > 0,
         }
     }
 
