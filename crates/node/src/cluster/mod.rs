@@ -10,6 +10,7 @@
 mod bodies;
 mod body_word;
 mod catalogue;
+mod figures;
 mod guide;
 mod holding;
 mod inbound;
@@ -41,6 +42,7 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) use bodies::{Carrier, UNSETTLED};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
+pub(crate) use figures::ReplicationMetrics;
 pub(crate) use guide::guide;
 pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
