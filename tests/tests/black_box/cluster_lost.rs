@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{binary, wait_until};
+use millrace_tests::{assert_problem, binary, wait_until};
 
 use crate::cluster::Demo;
 

@@ -345,7 +345,10 @@ impl<P: Platform> Core<P> {
                 self.metrics.catch_ups.increment();
                 self.platform.read_log(shard, to, after, bytes);
             }
-            Command::ShipSnapshot { to, at_least } => self.platform.ship_snapshot(shard, to, at_least),
+            Command::ShipSnapshot { to, at_least } => {
+                self.upkeep.want(shard, at_least);
+                self.platform.ship_snapshot(shard, to, at_least);
+            }
             Command::CaughtUp { learner } => self.platform.caught_up(shard, learner),
             Command::EpochTaken { promised } => self.platform.epoch_taken(shard, promised),
             Command::AppointInstead { best } => self.platform.appoint_instead(shard, best),

@@ -108,14 +108,13 @@ pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
 
 fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), Failure> {
     let until = Instant::now() + wait;
-    let mut told = usize::MAX;
+    let mut told = (usize::MAX, usize::MAX);
     loop {
         // The node that is asked may be about to lose its leader.
-        let left = block_on(client.guidance()).map(|guidance| owns(&guidance, node) + holds(&guidance, node));
-        match left {
-            Ok(0) => return Ok(()),
+        match block_on(client.guidance()).map(|guidance| (holds(&guidance, node), owns(&guidance, node))) {
+            Ok((0, 0)) => return Ok(()),
             Ok(left) if left < told => {
-                eprintln!("node {node} still holds {left} shards, or owns them");
+                eprintln!("node {node} still holds {} shards, and owns {}", left.0, left.1);
                 told = left;
             }
             _ => {}
