@@ -23,6 +23,7 @@ mod replacing;
 mod rows;
 pub(crate) mod snapshots;
 mod start;
+mod sweeping;
 mod tables;
 mod view;
 mod wire;
@@ -126,6 +127,8 @@ pub(crate) struct Cluster {
     going: Mutex<BTreeMap<u32, Vec<Name>>>,
     /// Other nodes may have bodies of objects that this one lacks.
     lacks_bodies: AtomicBool,
+    /// The last guidance that all nodes followed when nothing was under way on this one.
+    quiet_epoch: AtomicU64,
     /// This node is about to stop.
     pub is_leaving: AtomicBool,
     /// There is something for the guide to do.
@@ -155,6 +158,8 @@ struct Other {
     heard_ns: u64,
     /// It is about to stop.
     is_leaving: bool,
+    /// The last guidance that all nodes followed when nothing was under way there.
+    quiet_epoch: u64,
 }
 
 /// Why an appointment cannot be followed.
@@ -241,6 +246,7 @@ impl Cluster {
             asked: Mutex::default(),
             going: Mutex::default(),
             lacks_bodies: AtomicBool::new(false),
+            quiet_epoch: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             wake: Notify::new(),
         }
@@ -381,7 +387,8 @@ impl Cluster {
     }
 
     fn note_other(&self, node: NodeId, status: &Status, heard_ns: u64) {
-        let other = Other { follows: status.guidance_epoch, heard_ns, is_leaving: status.is_leaving };
+        let Status { guidance_epoch: follows, is_leaving, quiet_epoch, .. } = *status;
+        let other = Other { follows, heard_ns, is_leaving, quiet_epoch };
         locked(&self.others).insert(node, other);
     }
 
