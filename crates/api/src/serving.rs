@@ -20,8 +20,40 @@ pub struct Admission {
 pub struct Health {
     /// Requests would be served: recovery is over and the node is not stopping.
     pub is_serving: bool,
-    /// Writes would be served too: no shard stopped, the disk has space.
-    pub is_ready: bool,
+    /// Why writes would not be served, though the node serves.
+    pub hindrance: Option<Hindrance>,
+}
+
+/// What keeps a node that serves from serving writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// The disk has no space.
+    DiskFull,
+    /// A shard has stopped.
+    ShardStopped,
+    /// In a cluster: the node has yet to learn who owns what.
+    Unguided,
+    /// In a cluster: the node is in a minority, or it was removed.
+    NoMajority,
+}
+
+impl Hindrance {
+    /// What whoever asks whether the node is ready is told.
+    #[must_use]
+    pub fn error(self) -> Error {
+        let (code, message) = match self {
+            Self::DiskFull => (ErrorCode::ReadOnly, "the node serves reads only: the disk is full"),
+            Self::ShardStopped => (ErrorCode::ShardStopped, "a shard of the node has stopped; the log says why"),
+            Self::Unguided => {
+                (ErrorCode::Overloaded, "the node has yet to hear from a majority of the nodes who owns which shards")
+            }
+            Self::NoMajority => (
+                ErrorCode::Overloaded,
+                "the node hears no majority of the nodes: they are down or cut off, or this one was removed; ask another node",
+            ),
+        };
+        Error::new(code, message)
+    }
 }
 
 /// A change of which nodes a cluster has.

@@ -99,7 +99,7 @@ const TABLE: [Row; 57] = {
         (NotYetSupported, "not-yet-supported", "The server cannot do this yet"),
         (ObjectRefused, "object-refused", "The operation on a bucket or object was refused"),
         (OperationLimit, "operation-limit", "The function exceeded a count limit"),
-        (Overloaded, "overloaded", "The server is past its capacity; try again"),
+        (Overloaded, "overloaded", "The server cannot take it now; try again"),
         (PreconditionFailed, "precondition-failed", "The record is not as the condition says"),
         (ReadOnly, "read-only", "The disk is full; the server only reads until space returns"),
         (RequestTimeout, "request-timeout", "The request took too long to arrive"),

@@ -1,13 +1,14 @@
 //! What a core does between requests: timers, eviction, checkpoints, log truncation.
 //!
-//! One flush runs at a time per core. A flush keeps restarts quick and the log short. It starts for one of three
+//! One flush runs at a time per core. A flush keeps restarts quick and the log short. It starts for one of four
 //! reasons ([`FlushPolicy`]):
 //!
 //! - Dirty entities take more than a quarter of the core's memory.
 //! - The log has grown past `log_bytes`.
 //! - A shard's oldest change is `flush_after_ms` old.
+//! - Another node lacks rows of the shard, and the checkpoint does not have the entry that made it a replica.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use millrace_base::{Lsn, ShardId};
 use millrace_shard::{Figures, Input, Shard};
@@ -59,6 +60,8 @@ pub(crate) struct Upkeep {
     last_flush_ms: Vec<u64>,
     last_tick_ms: Vec<u64>,
     no_flush_before_ms: u64,
+    /// How far the checkpoint of a shard has to be before its rows can be carried to another node that lacks them.
+    wanted: BTreeMap<ShardId, Lsn>,
     /// Shards whose tick or due messages wait for their turn.
     due: VecDeque<ShardId>,
 }
@@ -87,7 +90,14 @@ impl Upkeep {
             last_flush_ms: vec![0; shards],
             last_tick_ms: vec![0; shards],
             no_flush_before_ms: 0,
+            wanted: BTreeMap::new(),
         }
+    }
+
+    /// Another node waits for a checkpoint of the shard that is as far as that.
+    pub(crate) fn want(&mut self, id: ShardId, at_least: Lsn) {
+        self.wanted.insert(id, at_least);
+        self.looks_for_flush = true;
     }
 
     /// A shard has something to do as soon as it has its turn.
@@ -101,6 +111,7 @@ impl Upkeep {
     pub(crate) fn forget(&mut self, id: ShardId) {
         self.flushing.take_if(|(flushed, _)| *flushed == id);
         self.settling.take_if(|settled| *settled == id);
+        self.wanted.remove(&id);
         self.due.retain(|due| *due != id);
     }
 }
@@ -285,19 +296,28 @@ impl<P: Platform> Core<P> {
                 continue;
             };
             let (checkpointed, lsn, dirty_bytes) = (store.checkpoint_lsn(), store.lsn(), store.dirty_bytes());
+            let is_wanted = self.upkeep.wanted.get(&id).is_some_and(|at_least| checkpointed < *at_least);
+            if !is_wanted {
+                self.upkeep.wanted.remove(&id);
+            }
             if checkpointed == lsn {
                 self.upkeep.last_flush_ms[index] = now;
                 continue;
             }
             let is_old = (now - self.upkeep.last_flush_ms[index]) > self.options.flush.flush_after_ms;
-            if !is_large && !is_log_long && !is_old {
+            if !is_large && !is_log_long && !is_old && !is_wanted {
                 continue;
             }
             // The shard that has not been checkpointed for longest holds the log back, however
             // little it holds; among the others the largest frees most memory.
             let age_ms = usize::try_from(now - self.upkeep.last_flush_ms[index]).unwrap_or(usize::MAX);
-            let weight =
-                if is_old || (is_log_long && !is_large) { age_ms.saturating_add(usize::MAX / 2) } else { dirty_bytes };
+            let weight = if is_wanted {
+                usize::MAX
+            } else if is_old || (is_log_long && !is_large) {
+                age_ms.saturating_add(usize::MAX / 2)
+            } else {
+                dirty_bytes
+            };
             if best.is_none_or(|(most, _)| weight > most) {
                 best = Some((weight, id));
             }

@@ -90,7 +90,8 @@ struct State {
     unfit: u64,
 }
 
-/// Its input. It is empty, or has the run (in a message to itself), or says that it is alone.
+/// Its input. It is empty, or has the run (in a message to itself), or says that it is alone. Or it asks how far the sweep is, and
+/// hastens the run that it names.
 #[derive(Default, Serialize, Deserialize)]
 struct Input {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,14 +99,25 @@ struct Input {
     /// No transaction of the version before runs any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     alone: bool,
+    /// If `run` is the present one, no transaction of the version before it runs any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    hastens: bool,
 }
+
+/// The answer to who hastens: no sweep to the present settings has begun; such a sweep is over. Else it is the run.
+const NOT_BEGUN: &[u8] = b"null";
+/// See [`NOT_BEGUN`].
+const OVER: &[u8] = b"true";
 
 pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &[u8]) -> Result<Progress, Error> {
     let program = Rc::clone(turn.program);
     let of = &program.types[type_index];
-    let Input { run, alone } = if matches!(input, b"" | b"null") { Input::default() } else { read(input)? };
+    let Input { run, alone, hastens } = if matches!(input, b"" | b"null") { Input::default() } else { read(input)? };
     let known = turn.host.get(STATE)?.map(|value| read::<State>(value.content())).transpose()?;
     let target = of.sweep_target();
+    if hastens {
+        return hasten(turn, (&program, of), key, known.filter(|state| state.target == target), run);
+    }
     let mut state = match known {
         Some(state) if run.is_some_and(|run| run != state.run) => {
             // Another chain has taken over.
@@ -139,6 +151,26 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
             go_on(turn, (&program, of), key, &state, 0)
         }
     }
+}
+
+/// The sweep of run `run` need not wait. A later one may: it is of later settings, even if these are the same again.
+fn hasten(
+    turn: &mut Turn<'_>,
+    (program, of): (&Rc<RecordProgram>, &RecordType),
+    key: &[u8],
+    state: Option<State>,
+    run: Option<u64>,
+) -> Result<Progress, Error> {
+    let answer = match state {
+        None => Bytes::from_static(NOT_BEGUN),
+        Some(state) if state.phase == Phase::Done => Bytes::from_static(OVER),
+        Some(mut state) if run == Some(state.run) => {
+            (state.run, state.begins_ms) = (state.run + 1, 0);
+            return go_on(turn, (program, of), key, &state, 0);
+        }
+        Some(state) => Bytes::from(state.run.to_string()),
+    };
+    Ok(Progress::Done(answer))
 }
 
 /// Whether the records of this shard are as the present settings want.
@@ -210,7 +242,7 @@ fn go_on(
     turn.host.set(STATE, Value::json(&text(serde_json::to_string(state))?))?;
     if state.phase != Phase::Done {
         let handler = HandlerId { program: program.number, service: of.shard_service, handler: SWEEP };
-        let input = Bytes::from(text(serde_json::to_string(&Input { run: Some(state.run), alone: false }))?);
+        let input = Bytes::from(text(serde_json::to_string(&Input { run: Some(state.run), ..Input::default() }))?);
         turn.host.send(Message { handler, key: key.to_vec(), input, delay_ms, id: None })?;
     }
     Ok(Progress::Done(Bytes::new()))

@@ -60,6 +60,7 @@ impl Cluster {
                 obstacles: self.obstacles.get(node).cloned().unwrap_or_default(),
                 held: Vec::new(),
                 opened: self.opened_by(*node),
+                quiet_epoch: 0,
                 is_leaving: self.leaving.contains(node),
             };
             self.leader.audience().heard(self.now_ns, *node, status);

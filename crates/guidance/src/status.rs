@@ -24,9 +24,17 @@ pub struct Status {
     /// Shards that it serves in a later epoch than guidance says: they were handed to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opened: Vec<Opened>,
-    /// It is about to stop: others should own its shards.
+    /// The last guidance of which this node knew that all nodes follow it, at some moment at which nothing was under way here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub quiet_epoch: u64,
+    /// It is about to stop, or its disk is full: others should own its shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(epoch: &u64) -> bool {
+    *epoch == 0
 }
 
 /// A shard that a node serves.

@@ -124,7 +124,7 @@ impl millrace_api::Backups for Hello {}
 
 impl Serving for Hello {
     fn health(&self) -> Health {
-        Health { is_serving: true, is_ready: true }
+        Health { is_serving: true, hindrance: None }
     }
 }
 

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Intervention,
-    Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal, RECORDS_APP, RecordReply,
-    RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving,
+    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Hindrance,
+    Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal, RECORDS_APP,
+    RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving,
     SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, Value, ValueKind, shard_of_key};
@@ -449,13 +449,21 @@ impl Serving for CoreHandle {
         let core = self.core.borrow();
         let shared = &core.platform.shared;
         let is_serving = shared.is_serving.load(Ordering::Relaxed) && !shared.is_stopping.load(Ordering::Relaxed);
-        let is_whole =
-            shared.read_only_cores.load(Ordering::Relaxed) == 0 && shared.stopped_shards.load(Ordering::Relaxed) == 0;
         // A node that nobody has told who owns what answers no request, and one in a minority can do nothing.
+        let cluster = shared.cluster.as_ref();
         let now_ns = shared.clock.monotonic_ns();
-        let is_led =
-            shared.cluster.as_ref().is_none_or(|cluster| cluster.is_guided() && cluster.hears_majority(now_ns));
-        Health { is_serving, is_ready: is_serving && is_whole && is_led }
+        let hindrance = if shared.stopped_shards.load(Ordering::Relaxed) > 0 {
+            Some(Hindrance::ShardStopped)
+        } else if shared.read_only_cores.load(Ordering::Relaxed) > 0 {
+            Some(Hindrance::DiskFull)
+        } else if cluster.is_some_and(|cluster| !cluster.is_guided()) {
+            Some(Hindrance::Unguided)
+        } else if cluster.is_some_and(|cluster| !cluster.hears_majority(now_ns)) {
+            Some(Hindrance::NoMajority)
+        } else {
+            None
+        };
+        Health { is_serving, hindrance }
     }
 
     fn guidance(&self) -> Option<Result<Bytes, Error>> {

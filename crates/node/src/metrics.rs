@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::cluster::ReplicationMetrics;
 use crate::failure_log::FailureLog;
 
 /// The node's numbers, summed over its cores at each scrape. Register it with a Prometheus registry.
@@ -19,6 +20,7 @@ use crate::failure_log::FailureLog;
 pub struct NodeMetrics {
     pub(crate) cores: Vec<Arc<CoreMetrics>>,
     pub(crate) handlers: HandlerMetrics,
+    pub(crate) replication: Arc<ReplicationMetrics>,
 }
 
 /// One core's histogram of a handler's or route's latency in nanoseconds, and how many failed.
@@ -116,7 +118,11 @@ impl NodeMetrics {
     /// Numbers of a node with so many cores, all zero until the node starts with them.
     #[must_use]
     pub fn new(cores: usize) -> Self {
-        Self { cores: (0..cores).map(|_| Arc::default()).collect(), handlers: HandlerMetrics::default() }
+        Self {
+            cores: (0..cores).map(|_| Arc::default()).collect(),
+            handlers: HandlerMetrics::default(),
+            replication: Arc::default(),
+        }
     }
 }
 
@@ -124,7 +130,7 @@ type CounterRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Counter);
 type GaugeRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Gauge);
 type HistogramRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Histogram, f64);
 
-const COUNTERS: [CounterRow; 13] = [
+const COUNTERS: [CounterRow; 17] = [
     ("millrace_log_entries", "Entries appended to the log", |core| &core.entries),
     ("millrace_log_batches", "Batches made durable", |core| &core.batches),
     ("millrace_log_bytes", "Bytes written to the log", |core| &core.log_bytes),
@@ -132,6 +138,10 @@ const COUNTERS: [CounterRow; 13] = [
     ("millrace_requests_shed", "Requests refused because others waited too long", |core| &core.shed),
     ("millrace_detours", "Messages about transactions that went through a third node", |core| &core.detours),
     ("millrace_requests_passed_on", "Requests passed to the core of their shard", |core| &core.passed_on),
+    ("millrace_shards_opened", "Shards that this node has begun to serve", |core| &core.shards_opened),
+    ("millrace_shards_received", "Shards that a living node has handed to this one", |core| &core.shards_received),
+    ("millrace_shards_given_up", "Shards that this node served and serves no more", |core| &core.shards_given_up),
+    ("millrace_catch_ups", "Reads of the log for replicas that lack more than memory holds", |core| &core.catch_ups),
     (
         "millrace_transaction_restarts",
         "Transactions started again because an older one held what they wanted",
@@ -196,6 +206,7 @@ impl Collector for NodeMetrics {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
             encode_snapshot(&mut metric, &snapshot, unit)?;
         }
+        self.replication.encode(&mut encoder)?;
         self.handlers.encode(&mut encoder)
     }
 }

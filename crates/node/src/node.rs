@@ -323,6 +323,7 @@ impl Found {
             stopped_shards: AtomicUsize::new(0),
             handlers: metrics.handlers,
             metrics: metrics.cores,
+            replication: metrics.replication,
             options,
         });
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;

@@ -28,6 +28,7 @@ pub use ids::{EntryId, Epoch, NodeId, Promised};
 pub use log_view::LogView;
 pub use message::{EntryKind, LogEntry, Message};
 pub use nomination::Nomination;
+pub use owner::Lag;
 pub use replica::{Recovered, Replica, RoleName};
 pub use replica_set::{Change, ReplicaSet};
 pub use settings::{Bug, Settings};

@@ -32,6 +32,17 @@ pub(crate) struct Owner {
     cache: Cache,
 }
 
+/// What a replica lacks of its owner's log, as the owner knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lag {
+    /// The replica's node.
+    pub node: NodeId,
+    /// Entries that it has not acknowledged.
+    pub entries: u64,
+    /// Their bytes, as far as the owner holds them in memory.
+    pub bytes: u64,
+}
+
 /// Whether this node is still the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reign {
@@ -97,6 +108,17 @@ impl Owner {
             return;
         }
         self.add(step, EntryKind::Data, bytes);
+    }
+
+    /// What each other replica lacks.
+    pub fn lags(&self, core: &Core) -> Vec<Lag> {
+        let last = core.log.last().lsn;
+        let lag = |(node, peer): (&NodeId, &Peer)| {
+            let entries = last.0.saturating_sub(peer.matched.0);
+            let bytes = if entries == 0 { 0 } else { self.cache.bytes_after(peer.matched) };
+            Lag { node: *node, entries, bytes }
+        };
+        self.peers.iter().map(lag).collect()
     }
 
     /// Whether the replica set may take this step now.

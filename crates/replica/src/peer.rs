@@ -154,6 +154,16 @@ impl Cache {
         }
     }
 
+    /// Bytes of the kept entries after that position.
+    pub fn bytes_after(&self, position: Lsn) -> u64 {
+        self.entries
+            .iter()
+            .rev()
+            .take_while(|entry| entry.id.lsn > position)
+            .map(|entry| entry.bytes.len() as u64)
+            .sum()
+    }
+
     /// Entries after `after`: one at least, and more within a message's limits. `None` if the first is not kept.
     pub fn after(&self, after: EntryId, limits: (usize, usize)) -> Option<Vec<LogEntry>> {
         let first = self.entries.front()?.id.lsn;

@@ -8,7 +8,7 @@ use crate::following::{self, Append, Following};
 use crate::ids::{Epoch, NodeId, Promised};
 use crate::log_view::LogView;
 use crate::message::Message;
-use crate::owner::{Owner, Reign};
+use crate::owner::{Lag, Owner, Reign};
 use crate::replica_set::Change;
 use crate::resync::{Knowledge, Resync};
 use crate::settings::{Bug, Settings};
@@ -209,6 +209,15 @@ impl Replica {
     #[must_use]
     pub fn is_serving(&self) -> bool {
         matches!(&self.role, Role::Owner(owner) if owner.is_serving())
+    }
+
+    /// What the other replicas lack. Only an owner knows.
+    #[must_use]
+    pub fn lags(&self) -> Vec<Lag> {
+        match &self.role {
+            Role::Owner(owner) => owner.lags(&self.core),
+            _ => Vec::new(),
+        }
     }
 
     /// This node.

@@ -29,7 +29,7 @@ pub(crate) struct Settings {
 }
 
 /// In the data directory, unless another file is named.
-const KEY_FILE: &str = "keys.json";
+pub(crate) const KEY_FILE: &str = "keys.json";
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 
@@ -96,7 +96,8 @@ impl Settings {
         front.release_memory = Some(release_memory);
         let connections = front.limits.connections;
         let is_null_store = is_null_store(named.s3_anonymous_null_store, s3)?;
-        node.keeps_objects = s3.is_some() && !is_null_store;
+        // Each node of a cluster holds contents that clients send to the others, whether it listens for S3 itself or not.
+        node.keeps_objects = node.cluster.is_some() || s3.is_some() && !is_null_store;
         Ok(Self {
             apps: named.app,
             http: named.http.or(own_address).map_or_else(|| parse_address(default::http), Ok)?,

@@ -13,6 +13,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 struct Cluster {
     http_base: u16,
+    peer_base: u16,
     nodes: Vec<Foreground>,
 }
 
@@ -44,7 +45,7 @@ impl Cluster {
         let output = millrace(&init);
         assert_eq!(output.code, Some(0), "{}", output.err);
         let nodes = (1..=3).map(|node| start(&folder, node)).collect();
-        let cluster = Self { http_base, nodes };
+        let cluster = Self { http_base, peer_base, nodes };
         for node in 1..=3 {
             wait_until("the node knows the key", || cluster.status(node, &key) == Some(200));
         }
@@ -94,6 +95,16 @@ fn keys_are_made_and_revoked_on_all_nodes_at_once() {
     cluster.nodes[1] = start(&data.path().join("shop"), 2);
     wait_until("it is back", || cluster.status(2, &ben) == Some(200));
     assert_eq!(cluster.status(2, &operator), Some(401), "and knows what was revoked");
+    // One that joins asks for keys from its first request on.
+    let at = |base: u16| format!("127.0.0.1:{}", base + 3);
+    let (http, peer) = (at(cluster.http_base), at(cluster.peer_base));
+    let url = format!("http://127.0.0.1:{}", cluster.http_base);
+    let [authority, fourth] = ["authority", "n4"].map(|name| data.path().join("shop").join(name).display().to_string());
+    let join = ["cluster", "join", "--authority", &authority, "--data", &fourth, "--http", &http, "--peer", &peer];
+    made(&millrace(&[&join[..], &["--url", &url, "--api-key", &ben]].concat()));
+    cluster.nodes.push(start(&data.path().join("shop"), 4));
+    wait_until("it knows the key", || cluster.status(4, &ben) == Some(200));
+    assert_eq!(cluster.status(4, &operator), Some(401));
     let last = cluster.keys(2, &ben, &["revoke", "ben"]);
     assert!(last.code != Some(0) && last.err.contains("admin"), "{}", last.err);
     for node in &mut cluster.nodes {

@@ -88,7 +88,10 @@ fn any_node_serves_records_and_their_types() {
     let indexed = json!({ "indexes": [{ "name": "by_count", "path": ".count" }] });
     assert_eq!(send(&demo, 2, "PUT", "/schemas/item", &indexed).status, 200);
     let plan = "/records/item?where=.count%20%3D%3D%3D%20107&explain=true";
+    let began = std::time::Instant::now();
     wait_until("the index is complete on all shards", || get(&demo, 3, plan)["plan"] == "index");
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_secs(6), "nothing else is under way, and it took {took:?}");
     assert_eq!(get(&demo, 3, "/records/item?where=.count%20%3D%3D%3D%20107")["records"][0]["id"], "07");
 }
 

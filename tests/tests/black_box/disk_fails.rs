@@ -76,7 +76,7 @@ fn one_failure(fail: fn(&WatchedDisk), restart: fn(&mut Server)) {
 
     // The other core's shards go on, and their syncs succeed. The stopped shards do not try the sync again.
     assert_eq!(server.metric("millrace_stopped_shards"), SHARDS / 2.0);
-    assert_problem(&server.request("GET", "/readyz", &[], b""), 503, "read-only");
+    assert_problem(&server.request("GET", "/readyz", &[], b""), 503, "shard-stopped");
     assert_eq!(server.request("GET", "/healthz", &[], b"").status, 200);
     wait_until("the log says so", || {
         let line = server.errors().lines().find(|line| line.contains("the log failed")).map(str::to_owned);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use millrace_tests::{Server, ServerOptions, free_address, repository};
+use millrace_tests::{Server, ServerOptions, free_address, repository, wait_until};
+
+use crate::cluster::Demo;
 
 /// The names of samples as a query has them. A histogram's name is without `_bucket` and the like.
 fn metrics(text: &str) -> BTreeSet<String> {
@@ -37,4 +39,32 @@ fn the_guide_lists_every_metric_and_no_other() {
     let text = server.request("GET", "/metrics", &[], b"").text();
     let guide = std::fs::read_to_string(repository().join("docs/guide/operations.md")).expect("the guide");
     assert_eq!(metrics(&text), documented(&guide));
+}
+
+/// A number of a node of a cluster; `of` is the name with its labels.
+fn number(demo: &Demo, node: u16, of: &str) -> Option<u64> {
+    let text = demo.request(node, "GET", "/metrics", &[], b"")?.text();
+    text.lines().find_map(|line| line.strip_prefix(of)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn a_node_of_a_cluster_shows_what_it_serves_and_what_the_others_lack() {
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::start(&data.path().join("demo"));
+    let sum = |name: &str| (1..=3).map(|node| number(&demo, node, name)).sum::<Option<u64>>();
+    wait_until("all six shards are served", || sum("millrace_shards_served") == Some(6));
+    assert_eq!(sum("millrace_leads_guidance"), Some(1));
+    let lag = "millrace_replication_lag_entries{node=\"2\"}";
+    wait_until("node 2 has everything", || [1, 3].iter().all(|node| number(&demo, *node, lag) == Some(0)));
+    demo.stop(2);
+    assert!(sum_of_others(&demo, "millrace_shards_received_total") > 0, "it has handed its shards on");
+    (0..30).for_each(|call| demo.add(call % 6, call));
+    wait_until("node 2 lacks entries", || sum_of_others(&demo, lag) >= 30);
+    assert!(sum_of_others(&demo, "millrace_replication_lag_bytes{node=\"2\"}") > 1_000);
+    let _again = demo.revive(2);
+    wait_until("node 2 has everything again", || [1, 3].iter().all(|node| number(&demo, *node, lag) == Some(0)));
+}
+
+fn sum_of_others(demo: &Demo, name: &str) -> u64 {
+    [1, 3].iter().filter_map(|node| number(demo, *node, name)).sum()
 }

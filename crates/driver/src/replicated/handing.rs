@@ -56,6 +56,7 @@ impl<P: Platform> Core<P> {
         }
         let (me, next) = (replicated.guide.me(), Epoch(epoch.0 + 1));
         if replicated.guide.hear(shard, me, next, None) {
+            self.metrics.shards_received.increment();
             self.drive(shard, |seat, now_ns, out| seat.replica.fence(now_ns, next, out));
             self.arrivals_again(Some(shard));
         }

@@ -341,8 +341,14 @@ impl<P: Platform> Core<P> {
             }
             Command::GiveUp { epoch } => self.depose(shard, epoch),
             Command::Released { epoch } => self.take_what_is_let_go(shard, epoch),
-            Command::ReadLog { to, after, bytes } => self.platform.read_log(shard, to, after, bytes),
-            Command::ShipSnapshot { to, at_least } => self.platform.ship_snapshot(shard, to, at_least),
+            Command::ReadLog { to, after, bytes } => {
+                self.metrics.catch_ups.increment();
+                self.platform.read_log(shard, to, after, bytes);
+            }
+            Command::ShipSnapshot { to, at_least } => {
+                self.upkeep.want(shard, at_least);
+                self.platform.ship_snapshot(shard, to, at_least);
+            }
             Command::CaughtUp { learner } => self.platform.caught_up(shard, learner),
             Command::EpochTaken { promised } => self.platform.epoch_taken(shard, promised),
             Command::AppointInstead { best } => self.platform.appoint_instead(shard, best),
@@ -383,6 +389,7 @@ impl<P: Platform> Core<P> {
             // No shard has run over the state: it holds nothing but what is committed.
             return self.drive(shard, |seat, now_ns, out| seat.replica.handle(now_ns, Event::Reopened, out));
         }
+        self.metrics.shards_given_up.increment();
         self.give_up_shard(shard);
         self.platform.reopen(shard, if keeps_memory { last } else { settled });
     }
@@ -441,6 +448,7 @@ impl<P: Platform> Core<P> {
         let Some(store) = seat.store.take() else { return };
         match Shard::new(ShardOptions { incarnation: epoch.0, ..options }, store) {
             Ok(opened) => {
+                self.metrics.shards_opened.increment();
                 self.take_shard(opened);
                 self.announce(shard, epoch);
                 self.arrivals_again(Some(shard));

@@ -40,6 +40,8 @@ pub(crate) struct Reach {
     deaf: BTreeMap<NodeId, u64>,
     /// Nodes of which this core's shards know that the way to them is another one.
     by_detour: BTreeSet<NodeId>,
+    /// When a request was given up last.
+    gave_up_ns: Option<u64>,
     /// Shards that are open here and hear no majority of their replicas, and for how long.
     cut_off: BTreeMap<ShardId, u64>,
 }
@@ -157,11 +159,24 @@ impl<P: Platform> Core<P> {
 
     /// Answers requests of which nobody knows what became. If they are answered later, nobody waits for that.
     pub(crate) fn give_up_requests(&mut self, held: Vec<Token>, why: &str) {
+        let now_ns = self.platform.monotonic_ns();
+        if let Some(replicated) = self.replicated.as_mut().filter(|_| !held.is_empty()) {
+            replicated.reach.gave_up_ns = Some(now_ns);
+        }
         for token in held {
             self.pending.give_up(token);
             let message = format!("{why}; the call may or may not take effect, repeat it with its Idempotency-Key");
             self.answer(token, Err(Error::new(ErrorCode::ResultUnknown, message)));
         }
+    }
+}
+
+impl<P: Platform> Core<P> {
+    /// Whether a request that was given up may still run somewhere.
+    pub(crate) fn has_given_up_lately(&self) -> bool {
+        let gave_up_ns = self.replicated.as_ref().and_then(|replicated| replicated.reach.gave_up_ns);
+        let until_ns = |gave_up_ns: u64| gave_up_ns.saturating_add((limits::CALL_WAIT_MS + 1_000) * MS);
+        gave_up_ns.is_some_and(|gave_up_ns| self.platform.monotonic_ns() < until_ns(gave_up_ns))
     }
 }
 

@@ -323,6 +323,38 @@ fn how_far_an_index_is_can_be_asked() {
 }
 
 #[test]
+fn only_the_run_that_is_named_is_hastened() {
+    let index = |name: &str, path: &str| json!({ "indexes": [{ "name": name, "path": path }] });
+    let mut world = World::with("t", json!({ "schema": person() }));
+    for number in 0..30 {
+        world.put(&number.to_string(), r#"{"age":1}"#).expect("puts");
+    }
+    let query = RecordQuery { predicate: ".age === 1", explain: true, ..RecordQuery::default() };
+    world.switch("t", index("by_age", ".age")).expect("loads");
+    assert_eq!(world.hasten("t", None), ["null"; 3], "none has begun");
+    world.sweep("t");
+    world.settle(0);
+    let first = world.hasten("t", None);
+    // Other settings, and the same again: what is known of the first time says nothing of the second one.
+    for settings in [index("by_name", ".name"), index("by_age", ".age")] {
+        world.switch("t", settings).expect("loads");
+        world.sweep("t");
+        world.settle(0);
+    }
+    let second = world.hasten("t", None);
+    assert_ne!(first, second);
+    for (runs, plan) in [(first, "scan"), (second, "index")] {
+        world.hasten("t", Some(&runs));
+        world.settle(0);
+        assert_eq!(world.query(query.clone()).expect("explains")["plan"], plan);
+    }
+    assert_eq!(world.hasten("t", None), ["true"; 3]);
+    world.settle(60_000);
+    assert!(world.messages.is_empty(), "the one that waited has ended");
+    world.check_rows("t");
+}
+
+#[test]
 fn a_sweep_that_knows_to_be_alone_does_not_wait() {
     for is_under_way in [true, false] {
         let mut world =

@@ -177,11 +177,10 @@ pub(super) fn public<B: Serving>(session: &Session<B>, kind: Kind, input: &Input
             if !health.is_serving {
                 return Err(Error::new(ErrorCode::ShuttingDown, "the node does not serve: it is starting or stopping"));
             }
-            if kind == Kind::Readyz && !health.is_ready {
-                let message = "the node serves, but a shard has stopped or the disk is full; its log says which";
-                return Err(Error::new(ErrorCode::ReadOnly, message));
+            match health.hindrance.filter(|_| kind == Kind::Readyz) {
+                Some(hindrance) => Err(hindrance.error()),
+                None => Ok(text(TEXT, "ok\n")),
             }
-            Ok(text(TEXT, "ok\n"))
         }
     }
 }

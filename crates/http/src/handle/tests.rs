@@ -96,7 +96,7 @@ impl Records for Nothing {}
 
 impl Serving for Nothing {
     fn health(&self) -> Health {
-        Health { is_serving: true, is_ready: true }
+        Health { is_serving: true, hindrance: None }
     }
 }
 

@@ -14,7 +14,7 @@ use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
 use super::loading::Loading;
 use super::replacing::{self, NEXT_NS};
-use super::{Change, Cluster, Heard, Proposal, Said, Word, locked, rows, tables};
+use super::{Change, Cluster, Heard, Proposal, Said, Word, locked, rows, sweeping, tables};
 use crate::apps::{app_of_tar, version_of};
 use crate::backend::CoreHandle;
 use crate::built_in_apps;
@@ -50,6 +50,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         guide.hear();
         guide.follow().await;
         guide.cluster.note_current();
+        guide.cluster.note_quiet(&guide.shared).await;
         guide.lead();
         guide.sweep();
         guide.speak();
@@ -283,7 +284,11 @@ impl Guide {
         if !std::mem::replace(&mut reign.has_swept, true) {
             tokio::task::spawn_local(built_in_apps::sweep_everything(node));
         } else if !services.is_empty() {
-            tokio::task::spawn_local(async move { built_in_apps::sweep_services(&node, &services).await });
+            let cluster = Arc::clone(&self.cluster);
+            tokio::task::spawn_local(async move {
+                built_in_apps::sweep_services(&node, &services).await;
+                sweeping::hasten(&node, &cluster, &services).await;
+            });
         }
     }
 
@@ -414,7 +419,10 @@ impl Guide {
             obstacles,
             held,
             opened,
-            is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed),
+            quiet_epoch: self.cluster.quiet_epoch(),
+            // Others can write what a full disk cannot.
+            is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed)
+                || self.shared.read_only_cores.load(Ordering::Relaxed) > 0,
         }
     }
 

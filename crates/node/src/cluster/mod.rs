@@ -10,6 +10,7 @@
 mod bodies;
 mod body_word;
 mod catalogue;
+mod figures;
 mod guide;
 mod holding;
 mod inbound;
@@ -22,6 +23,7 @@ mod replacing;
 mod rows;
 pub(crate) mod snapshots;
 mod start;
+mod sweeping;
 mod tables;
 mod view;
 mod wire;
@@ -41,6 +43,7 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) use bodies::{Carrier, UNSETTLED};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
+pub(crate) use figures::ReplicationMetrics;
 pub(crate) use guide::guide;
 pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
@@ -79,6 +82,14 @@ pub struct ClusterOptions {
     pub tables: Arc<Tables>,
 }
 
+/// The links, once this node has begun to listen, and whom they are to reach. The guide may read that first: a start finds the
+/// guidance of an earlier run.
+#[derive(Default)]
+struct Linking {
+    links: Option<Links>,
+    peers: Option<Vec<PeerAddress>>,
+}
+
 /// What all cores of this node share of the cluster.
 pub(crate) struct Cluster {
     pub options: ClusterOptions,
@@ -86,7 +97,7 @@ pub(crate) struct Cluster {
     pub incarnation: u64,
     /// The node's directory was emptied: what its replicas have said is not known here.
     pub is_emptied: bool,
-    links: RwLock<Option<Links>>,
+    linking: RwLock<Linking>,
     guidance: RwLock<Arc<Guidance>>,
     /// Those that count in the meta shard, as its replica here knows. None before it knows any.
     voters: RwLock<Vec<NodeId>>,
@@ -116,6 +127,8 @@ pub(crate) struct Cluster {
     going: Mutex<BTreeMap<u32, Vec<Name>>>,
     /// Other nodes may have bodies of objects that this one lacks.
     lacks_bodies: AtomicBool,
+    /// The last guidance that all nodes followed when nothing was under way on this one.
+    quiet_epoch: AtomicU64,
     /// This node is about to stop.
     pub is_leaving: AtomicBool,
     /// There is something for the guide to do.
@@ -145,6 +158,8 @@ struct Other {
     heard_ns: u64,
     /// It is about to stop.
     is_leaving: bool,
+    /// The last guidance that all nodes followed when nothing was under way there.
+    quiet_epoch: u64,
 }
 
 /// Why an appointment cannot be followed.
@@ -215,7 +230,7 @@ impl Cluster {
             options,
             incarnation,
             is_emptied,
-            links: RwLock::default(),
+            linking: RwLock::default(),
             guidance: RwLock::default(),
             voters: RwLock::default(),
             followed_epoch: AtomicU64::new(0),
@@ -231,6 +246,7 @@ impl Cluster {
             asked: Mutex::default(),
             going: Mutex::default(),
             lacks_bodies: AtomicBool::new(false),
+            quiet_epoch: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             wake: Notify::new(),
         }
@@ -310,13 +326,19 @@ impl Cluster {
 
     /// Sets who the other nodes are.
     pub(super) fn set_others(&self, others: &[PeerAddress]) {
-        if let Some(links) = self.links.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        let mut linking = self.linking.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(links) = &linking.links {
             links.set_peers(others);
         }
+        linking.peers = Some(others.to_vec());
     }
 
     pub(crate) fn connect(&self, links: Links) {
-        *self.links.write().unwrap_or_else(PoisonError::into_inner) = Some(links);
+        let mut linking = self.linking.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(others) = &linking.peers {
+            links.set_peers(others);
+        }
+        linking.links = Some(links);
     }
 
     /// Sends a word to another node. Says whether it was taken.
@@ -338,8 +360,8 @@ impl Cluster {
     }
 
     fn with_links(&self, say: impl FnOnce(&Links) -> Result<(), SendError>) -> bool {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
-        let said = links.as_ref().map(say);
+        let linking = self.linking.read().unwrap_or_else(PoisonError::into_inner);
+        let said = linking.links.as_ref().map(say);
         if let Some(Err(error)) = &said {
             tracing::debug!(%error, "a message to another node was dropped");
         }
@@ -348,7 +370,7 @@ impl Cluster {
 
     /// Ends the links. What was not written is lost, as if the node had been killed.
     pub(crate) fn disconnect(&self) {
-        let links = self.links.write().unwrap_or_else(PoisonError::into_inner).take();
+        let links = self.linking.write().unwrap_or_else(PoisonError::into_inner).links.take();
         if let Some(links) = links {
             links.stop();
         }
@@ -365,7 +387,8 @@ impl Cluster {
     }
 
     fn note_other(&self, node: NodeId, status: &Status, heard_ns: u64) {
-        let other = Other { follows: status.guidance_epoch, heard_ns, is_leaving: status.is_leaving };
+        let Status { guidance_epoch: follows, is_leaving, quiet_epoch, .. } = *status;
+        let other = Other { follows, heard_ns, is_leaving, quiet_epoch };
         locked(&self.others).insert(node, other);
     }
 

@@ -201,6 +201,9 @@ impl Snapshots {
                 return self.end(shared, key, None);
             }
         };
+        if let Part::Rows { rows, .. } = &part {
+            shared.replication.snapshot_sent_bytes.add(rows.len() as u64);
+        }
         say(shared, key.0, key.1, transfer, &part);
         (outgoing.next, outgoing.last) = (number + 1, part);
     }
@@ -217,6 +220,7 @@ impl Snapshots {
         let (to, shard) = key;
         let news = match at {
             Some(at) => {
+                shared.replication.snapshots_sent.increment();
                 let until_ns = shared.clock.monotonic_ns().saturating_add(PINNED_NS);
                 self.pinned.push((shard, at, until_ns));
                 SnapshotNews::Shipped { shard, to, at }
@@ -260,7 +264,7 @@ impl Snapshots {
         }
         match part {
             Part::Rows { rows, .. } => match incoming.import.add(&rows) {
-                Ok(()) => {}
+                Ok(()) => shared.replication.snapshot_received_bytes.add(rows.len() as u64),
                 Err(error @ StoreError::Corrupt(_)) => return self.abort(shared, shard, &error.to_string()),
                 Err(error) => {
                     // It is asked for again, and the disk may have space by then.

@@ -24,6 +24,7 @@ use millrace_store::Checkpoint;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::apps::AppStore;
+use crate::cluster::ReplicationMetrics;
 use crate::cluster::{Carrier, Cluster};
 use crate::flusher::FlusherHandle;
 use crate::metrics::HandlerMetrics;
@@ -81,6 +82,7 @@ pub(crate) struct Shared {
     pub read_only_cores: AtomicUsize,
     pub stopped_shards: AtomicUsize,
     pub metrics: Vec<Arc<CoreMetrics>>,
+    pub replication: Arc<ReplicationMetrics>,
     pub handlers: HandlerMetrics,
 }
 

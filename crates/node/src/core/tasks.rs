@@ -10,6 +10,9 @@ use crate::core::{Core, SharedCore};
 /// How often timers, memory and the checkpoint are looked after.
 const TICK_MS: u64 = 50;
 
+/// How its replicas are is counted for `/metrics` once in so many ticks: once a second.
+const FIGURES_TICKS: u64 = 20;
+
 /// Messages of other threads taken at once.
 const MESSAGES_PER_TURN: usize = 256;
 
@@ -49,6 +52,7 @@ pub(crate) async fn run_messages<M>(core: SharedCore, mut messages: UnboundedRec
 pub(crate) async fn run_ticks(core: SharedCore) {
     let mut interval = tokio::time::interval(Duration::from_millis(TICK_MS));
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = 0_u64;
     loop {
         interval.tick().await;
         let mut core = core.borrow_mut();
@@ -56,6 +60,10 @@ pub(crate) async fn run_ticks(core: SharedCore) {
         if let Some(cluster) = core.platform.shared.cluster.clone() {
             cluster.note_condition(core.index(), cluster.condition_of(&core));
             cluster.forget_one(&mut core);
+            if ticks.is_multiple_of(FIGURES_TICKS) {
+                cluster.note_figures(&mut core);
+            }
+            ticks += 1;
         }
     }
 }

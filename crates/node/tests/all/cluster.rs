@@ -118,7 +118,7 @@ async fn do_job(node: CoreHandle, job: Job) {
             let _ = done.send(node.deploy(&anybody, "counting", vec![file]).await.map(drop));
         }
         Job::IsReady { done } => {
-            let _ = done.send(node.health().is_ready);
+            let _ = done.send(node.health().hindrance.is_none());
         }
         Job::Guidance { done } => {
             let _ = done.send(node.guidance().expect("it is in a cluster").ok());

@@ -14,6 +14,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, 
 use super::InitArgs;
 use super::directory::{ClusterFile, Credentials, MemberEntry, write_new};
 use crate::Failure;
+use crate::settings::KEY_FILE;
 
 /// Makes what is to be carried to the nodes.
 ///
@@ -35,7 +36,7 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     for node in 1..=members.len() {
         let directory = args.data.join(format!("n{node}"));
         if let Some(keys) = &keys {
-            keys.save(&directory.join("keys.json"))?;
+            keys.save(&directory.join(KEY_FILE))?;
         }
         println!("{}", directory.display());
     }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use millrace_access::{AgreedKeys, KeyFile};
+use millrace_base::ErrorCode;
 use millrace_client::Client;
 use millrace_peers::ClusterId;
 use serde_json::Value;
@@ -11,7 +13,8 @@ use super::make::{check_authority, make_joining};
 use super::status::{holds, owns};
 use super::{DrainArgs, JoinArgs, RemoveArgs};
 use crate::Failure;
-use crate::calls::{block_on, client};
+use crate::calls::{NodeError, block_on, client};
+use crate::settings::KEY_FILE;
 
 /// How often a node that drains is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -26,6 +29,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     }
     check_authority(&args.authority)?;
     let client = client(&args.node)?;
+    let keys = keys_of(&client)?;
     let added = block_on(client.add_node(&args.http, &args.peer))?;
     let wrong = || Failure::from(format!("the node at {} does not answer as a cluster's node does", args.node.url));
     let number = |name: &str| added[name].as_u64().and_then(|number| u16::try_from(number).ok());
@@ -42,9 +46,25 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     let mut members: Vec<MemberEntry> = known.filter(|member| member.node != node).chain([own]).collect();
     members.sort_by_key(|member| member.node);
     make_joining(&args.data, &args.authority, (id, node, shards), members)?;
+    // As `init` does: the node asks for keys from its first request on.
+    if let Some(keys) = keys {
+        keys.save(&args.data.join(KEY_FILE))?;
+    }
     println!("{}", args.data.display());
     eprintln!("node {node}: carry the directory to its machine, and start `millrace serve --cluster-data DIR` there");
     Ok(())
+}
+
+/// The API keys of a cluster, if it has some and they are not in files that its nodes were given by name.
+fn keys_of(client: &Client) -> Result<Option<KeyFile>, Failure> {
+    match block_on(client.cluster_keys()) {
+        Ok(agreed) => {
+            let AgreedKeys { keys, .. } = serde_json::from_value(agreed)?;
+            Ok((keys != KeyFile::default()).then_some(keys))
+        }
+        Err(error) if NodeError::code(&error) == Some(ErrorCode::UnknownRoute.as_str()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Has what a node holds moved to others, and waits until it is.
@@ -88,14 +108,13 @@ pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
 
 fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), Failure> {
     let until = Instant::now() + wait;
-    let mut told = usize::MAX;
+    let mut told = (usize::MAX, usize::MAX);
     loop {
         // The node that is asked may be about to lose its leader.
-        let left = block_on(client.guidance()).map(|guidance| owns(&guidance, node) + holds(&guidance, node));
-        match left {
-            Ok(0) => return Ok(()),
+        match block_on(client.guidance()).map(|guidance| (holds(&guidance, node), owns(&guidance, node))) {
+            Ok((0, 0)) => return Ok(()),
             Ok(left) if left < told => {
-                eprintln!("node {node} still holds {left} shards, or owns them");
+                eprintln!("node {node} still holds {} shards, and owns {}", left.0, left.1);
                 told = left;
             }
             _ => {}

@@ -312,6 +312,20 @@ impl World {
         self.sweep_with(type_name, b"{\"alone\":true}");
     }
 
+    /// What the sweep of each shard answers to who hastens the runs, or asks for them.
+    pub fn hasten(&mut self, type_name: &str, runs: Option<&[String]>) -> Vec<String> {
+        let handler = self.find(&shard_service(type_name), SWEEP_HANDLER).expect("it is there");
+        let answer = |(at, key): (usize, Vec<u8>)| {
+            let input = match runs {
+                Some(runs) => format!("{{\"hastens\":true,\"run\":{}}}", runs[at]),
+                None => "{\"hastens\":true}".to_owned(),
+            };
+            let answer = self.transaction(handler, &key, input.as_bytes()).expect("answers");
+            String::from_utf8(answer.to_vec()).expect("text")
+        };
+        shard_keys(SHARDS).into_iter().enumerate().map(answer).collect()
+    }
+
     fn sweep_with(&mut self, type_name: &str, input: &'static [u8]) {
         for key in shard_keys(SHARDS) {
             self.messages.push(Waiting {

@@ -10,7 +10,7 @@ use millrace_api::objects::{
 };
 use millrace_api::{
     Admission, AppFile, AppInfo, Backups, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error,
-    ErrorCode, Failure, Health, IdempotencyKey, Intervention, Invocation, InvocationStatus, Invocations,
+    ErrorCode, Failure, Health, Hindrance, IdempotencyKey, Intervention, Invocation, InvocationStatus, Invocations,
     InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records, RouteReply,
     RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedService, StateFields, StateReply,
     StateRequest, SystemApp, Target, WorkflowState,
@@ -488,7 +488,7 @@ impl Serving for MockBackend {
     fn health(&self) -> Health {
         Health {
             is_serving: !self.shared.is_down.load(Ordering::SeqCst),
-            is_ready: !self.shared.is_read_only.load(Ordering::SeqCst),
+            hindrance: self.shared.is_read_only.load(Ordering::SeqCst).then_some(Hindrance::DiskFull),
         }
     }
 }
