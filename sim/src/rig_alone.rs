@@ -1,7 +1,9 @@
 //! Shards of a rig that fail alone, and are opened again while the others run on.
 
+use std::collections::BTreeSet;
+
 use millrace_base::ShardId;
-use millrace_shard::Input;
+use millrace_shard::{Input, PeerMessage};
 
 use crate::rig::Rig;
 use crate::rig_logs::OnItsWay;
@@ -53,6 +55,19 @@ impl Rig {
                 self.collect();
             }
         }
+    }
+
+    /// What is on its way between two shards does not arrive for long; what they say from now on does. Both hear of that.
+    /// Gives what is held up.
+    pub fn take_detour(&mut self, one: ShardId, two: ShardId) -> Vec<(ShardId, PeerMessage)> {
+        let is_between = |to: ShardId, from: ShardId| [(one, two), (two, one)].contains(&(to, from));
+        let held_up = self.peers.iter().filter(|(to, message)| is_between(*to, message.from)).cloned().collect();
+        self.peers.retain(|(to, message)| !is_between(*to, message.from));
+        for (here, there) in [(one, two), (two, one)] {
+            self.core.give(here, Input::Detour(BTreeSet::from([there])));
+            self.collect();
+        }
+        held_up
     }
 
     /// A shard fails, is opened again, and the others hear of it.

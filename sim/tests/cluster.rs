@@ -7,12 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use millrace_sim::cluster::{ClusterBug, Counts, Plan, World};
 
 /// The bugs that few seeds find. The others of the list need more than a test has time for.
-const FOUND: [ClusterBug; 5] = [
+const FOUND: [ClusterBug; 6] = [
     ClusterBug::DurableBeforeQuorum,
     ClusterBug::ApplyUncommitted,
     ClusterBug::KeepMemory,
     ClusterBug::RunNotHere,
     ClusterBug::OpeningUntold,
+    ClusterBug::DetourUntold,
 ];
 
 /// `MILLRACE_CLUSTER_SEEDS`: how many runs, from seed `MILLRACE_CLUSTER_FIRST` on.
@@ -43,18 +44,32 @@ fn run(plan: Plan, counts: &mut (Counts, Counts)) -> Option<String> {
 fn no_seed_breaks_a_promise() {
     let seeds = number("MILLRACE_CLUSTER_SEEDS", 80);
     let first = number("MILLRACE_CLUSTER_FIRST", 1);
+    let (all, runs_with) = nothing_is_found(first, seeds, Plan::new);
+    println!("{all}\nin so many of {seeds} seeds: {runs_with}");
+    assert!(runs_with.times("failover") * 100 >= seeds * 80, "failovers in too few seeds: {runs_with}");
+    assert!(runs_with.times("pair cut for long") * 100 >= seeds * 5, "pairs are cut in too few seeds: {runs_with}");
+}
+
+/// The first seed of a plan that finds something fails the test, with its trace.
+fn nothing_is_found(first: u64, seeds: u64, plan: fn(u64) -> Plan) -> (Counts, Counts) {
     let mut counts = (Counts::default(), Counts::default());
     for seed in first..first + seeds {
-        if let Some(what) = run(Plan::new(seed), &mut counts) {
-            for line in World::trace(Plan::new(seed)) {
+        if let Some(what) = run(plan(seed), &mut counts) {
+            for line in World::trace(plan(seed)) {
                 println!("{line}");
             }
             panic!("seed {seed}: {what}");
         }
     }
-    let (all, runs_with) = counts;
-    println!("{all}\nin so many of {seeds} seeds: {runs_with}");
-    assert!(runs_with.times("failover") * 100 >= seeds * 80, "failovers in too few seeds: {runs_with}");
+    counts
+}
+
+#[test]
+fn nobody_waits_for_two_nodes_that_do_not_hear_each_other() {
+    let seeds = number("MILLRACE_CLUSTER_SEEDS", 80) / 2;
+    let (all, _) = nothing_is_found(number("MILLRACE_CLUSTER_FIRST", 1), seeds, Plan::of_one_pair_cut);
+    println!("{all}");
+    assert_eq!(all.times("pair cut for long"), seeds);
 }
 
 #[test]
@@ -62,6 +77,10 @@ fn planted_bugs_are_found() {
     std::panic::set_hook(Box::new(|_| {}));
     let most = number("MILLRACE_CLUSTER_BUG_SEEDS", 200);
     let is_found = |bug: ClusterBug, seed| {
+        if bug == ClusterBug::DetourUntold {
+            let plan = Plan { bug: Some(bug), ..Plan::of_one_pair_cut(seed) };
+            return run(plan, &mut (Counts::default(), Counts::default())).is_some();
+        }
         let steps = usize::try_from(number("MILLRACE_CLUSTER_STEPS", 1_500)).unwrap_or(usize::MAX);
         run(Plan { bug: Some(bug), steps, ..Plan::new(seed) }, &mut (Counts::default(), Counts::default())).is_some()
     };

@@ -503,6 +503,13 @@ pub const ARRIVAL_MS: u64 = 2_000;
 /// majority of a shard's replicas. A node whose process was killed is replaced sooner.
 pub const UNREACHED_MS: u64 = 1_200;
 
+/// After a link between two nodes has been down for so long, what their shards say to each other goes through a third node.
+/// A connection that only broke is there again by then, and the shards of a killed process have other owners.
+pub const DETOUR_MS: u64 = 300;
+
+/// Nodes that such a message may pass. The owner of a shard hears a majority of its replicas: of five, two may be deaf to it.
+pub const DETOUR_NODES: u8 = 3;
+
 /// Bytes of log that a node of a cluster keeps for nodes that were away for a while. Whoever lacks more gets a snapshot.
 pub const KEPT_LOG_BYTES: u64 = 64 << 20;
 

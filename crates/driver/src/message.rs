@@ -149,4 +149,26 @@ pub enum CoreMessage {
         /// The node where it is.
         owner: NodeId,
     },
+    /// As `Peer`, for a node that the sender does not hear: the receiver passes it on.
+    Detour {
+        /// The node it is for.
+        node: NodeId,
+        /// How many more nodes may pass it on.
+        nodes_left: u8,
+        /// The shard it is for.
+        to: ShardId,
+        /// What it says.
+        message: PeerMessage,
+    },
+    /// As `Opened`, for a node that the sender does not hear: the receiver passes it on.
+    OpenedDetour {
+        /// The node it is for.
+        node: NodeId,
+        /// The shard.
+        shard: ShardId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The node where it is.
+        owner: NodeId,
+    },
 }

@@ -16,6 +16,7 @@ pub struct CoreMetrics {
     pub group_size: Histogram,
     pub shed: Counter,
     pub passed_on: Counter,
+    pub detours: Counter,
     pub checkpointed_bytes: Counter,
     pub cpu_kills: Counter,
     pub memory_kills: Counter,

@@ -169,4 +169,6 @@ pub enum DriverBug {
     RunNotHere,
     /// Nobody hears that a shard was opened again.
     OpeningUntold,
+    /// No shard hears that a detour begins.
+    DetourUntold,
 }

@@ -5,7 +5,7 @@ use millrace_log::{Committed, ShardRange, Space};
 use millrace_shard::{Input, Sequence, Shard};
 
 use crate::core::Core;
-use crate::message::{CoreMessage, ShardMail};
+use crate::message::{CoreMessage, Destination, ShardMail};
 use crate::platform::{DriverBug, Platform};
 use crate::queue::ROUND_NS;
 use crate::replicated::Replicated;
@@ -68,6 +68,12 @@ impl<P: Platform> Core<P> {
             CoreMessage::Peer { to, message } => self.accept_peer(to, message),
             CoreMessage::NotHere { token, job, since_ns } => self.come_back(token, job, since_ns),
             CoreMessage::Opened { shard, epoch, owner } => self.hear_opened(shard, epoch, owner),
+            CoreMessage::Detour { node, nodes_left, to, message } => {
+                self.pass_detour(node, nodes_left, (to, message));
+            }
+            CoreMessage::OpenedDetour { node, shard, epoch, owner } => {
+                self.platform.send_node(node, Destination::Every, CoreMessage::Opened { shard, epoch, owner });
+            }
         }
     }
 

@@ -267,6 +267,7 @@ fn frames() -> Vec<(String, Frame)> {
     let request = |job| Frame::Message(CoreMessage::Request { from: core(0), token: Token(2), job, since_ns: 3 });
     let ask = |question| request(Job::Ask { shard: ShardId(4), question });
     let reply = |result| Frame::Message(CoreMessage::Reply { token: Token(2), result });
+    let transaction = TransactionId { coordinator: ShardId(1), incarnation: 2, number: 3 };
     let cluster = [
         (
             "other-node",
@@ -279,9 +280,21 @@ fn frames() -> Vec<(String, Frame)> {
         ),
         ("not-here", CoreMessage::NotHere { token: Token(2), job: Job::Invoke(ShardId(4), invoke()), since_ns: 3 }),
         ("opened", CoreMessage::Opened { shard: ShardId(4), epoch: Epoch(5), owner: NodeId(6) }),
+        (
+            "detour",
+            CoreMessage::Detour {
+                node: NodeId(6),
+                nodes_left: 2,
+                to: ShardId(4),
+                message: PeerMessage { from: ShardId(1), transaction, body: PeerBody::Inquire },
+            },
+        ),
+        (
+            "opened-detour",
+            CoreMessage::OpenedDetour { node: NodeId(3), shard: ShardId(4), epoch: Epoch(5), owner: NodeId(6) },
+        ),
     ];
     let cluster = cluster.map(|(name, message)| (format!("cluster-{name}"), Frame::Message(message)));
-    let transaction = TransactionId { coordinator: ShardId(1), incarnation: 2, number: 3 };
     let peer = |body| {
         Frame::Message(CoreMessage::Peer {
             to: ShardId(4),

@@ -334,7 +334,7 @@ fn find_elsewhere(isolate: &Isolate, (service, handler): (&[u8], &[u8]), error: 
     let texts = (std::str::from_utf8(service), std::str::from_utf8(handler));
     let (Ok(service), Ok(handler)) = texts else { return Err(isolate.throw_error(error)) };
     match service.split_once('/') {
-        Some((app, service)) => isolate.with_host(|host| host.find([app, service, handler], None)),
+        Some((app, service)) => isolate.with_host(|host| host.built_in()?.find([app, service, handler], None)),
         None => Err(isolate.throw_error(error)),
     }
 }

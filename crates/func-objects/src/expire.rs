@@ -113,7 +113,7 @@ fn batch(
     };
     let now_ms = turn.host.now().0;
     let (mut due, mut looked_at, mut ended) = (Vec::new(), 0, Ok(None));
-    turn.host.visit_entities(&scan, &mut |entity| {
+    turn.host.built_in()?.visit_entities(&scan, &mut |entity| {
         if looked_at >= LOOKED_AT || due.len() >= CHANGED {
             ended = Ok(Some(entity.key));
             return Visit::Stop;

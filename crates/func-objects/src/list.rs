@@ -82,7 +82,9 @@ impl Walk<'_> {
             fields_limit: limit + 1,
         };
         let (mut count, mut ended) = (0, Ok(false));
-        turn.host.visit_entities(&scan, &mut |entity| match self.visit(page, &mut count, &entity, &mut take) {
+        turn.host.built_in()?.visit_entities(&scan, &mut |entity| match self
+            .visit(page, &mut count, &entity, &mut take)
+        {
             Ok(Some(next)) => next,
             Ok(None) => {
                 ended = Ok(true);
@@ -231,7 +233,7 @@ fn field_of_version(turn: &mut Turn<'_>, bucket: &str, request: &ListRequest) ->
         let (prefix, field) = (key.clone(), field.to_vec());
         let scan = EntityScan { service: OBJECT, prefix, field, fields_limit: 1, ..EntityScan::default() };
         let mut found = None;
-        turn.host.visit_entities(&scan, &mut |entity| {
+        turn.host.built_in()?.visit_entities(&scan, &mut |entity| {
             if entity.key == key {
                 found = entity.fields.into_iter().next().map(|(_, value)| value);
             }
@@ -308,7 +310,7 @@ pub(crate) fn has_objects(turn: &mut Turn<'_>, bucket: &str) -> Result<bool, Err
         ..EntityScan::default()
     };
     let mut has_any = false;
-    turn.host.visit_entities(&scan, &mut |_| {
+    turn.host.built_in()?.visit_entities(&scan, &mut |_| {
         has_any = true;
         Visit::Stop
     })?;

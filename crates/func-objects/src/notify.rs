@@ -69,7 +69,7 @@ fn find(turn: &mut Turn<'_>, bucket: &str, rule: &NotificationRule) -> Result<Ha
     if is_built_in(&rule.app) || rule.handler.starts_with('_') {
         return Err(Error::new(ErrorCode::Forbidden, format!("no rule may name {}.{}", rule.service, rule.handler)));
     }
-    turn.host.find([&rule.app, &rule.service, &rule.handler], Some(bucket))
+    turn.host.built_in()?.find([&rule.app, &rule.service, &rule.handler], Some(bucket))
 }
 
 fn is_event(pattern: &str, event: &str) -> bool {

@@ -245,7 +245,7 @@ fn remove_content(
     };
     delta.add(row, -1);
     for number in row.bodies() {
-        turn.host.release_body(number)?;
+        turn.host.built_in()?.release_body(number)?;
     }
     turn.host.delete(&version_field)?;
     if row.content == Content::Inline && row.size_bytes > 0 {

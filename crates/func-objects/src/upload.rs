@@ -115,7 +115,7 @@ fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error
     let mut delta = i64::try_from(row.size_bytes).unwrap_or(i64::MAX);
     if let Some(before) = turn.host.get(&field)?.cloned() {
         let before: PartRow = from_value(&before)?;
-        turn.host.release_body(before.body)?;
+        turn.host.built_in()?.release_body(before.body)?;
         delta -= i64::try_from(before.size_bytes).unwrap_or(i64::MAX);
     }
     turn.host.set(&field, to_value(&row))?;
@@ -285,7 +285,7 @@ fn complete(
         }
         for (number, part) in unused {
             output.size_bytes -= i64::try_from(part.size_bytes).unwrap_or(i64::MAX);
-            turn.host.release_body(part.body)?;
+            turn.host.built_in()?.release_body(part.body)?;
             turn.host.delete(&part_field(number))?;
         }
         turn.host.set(INFO, to_value(&upload))?;
@@ -309,7 +309,7 @@ fn abort(turn: &mut Turn<'_>) -> Result<ChangeOutput, Error> {
     let mut size_bytes = 0;
     for (_, part) in parts(turn, 0, usize::from(PARTS))? {
         size_bytes -= i64::try_from(part.size_bytes).unwrap_or(i64::MAX);
-        turn.host.release_body(part.body)?;
+        turn.host.built_in()?.release_body(part.body)?;
     }
     erase(turn, false)?;
     Ok(ChangeOutput { objects: 0, size_bytes, is_repeated: false, reply: Ok(ObjectReply::Done) })
@@ -334,7 +334,7 @@ pub(crate) fn erase(turn: &mut Turn<'_>, with_bodies: bool) -> Result<(), Error>
     for (field, value) in rows {
         if with_bodies {
             let row: PartRow = from_value(&value)?;
-            turn.host.release_body(row.body)?;
+            turn.host.built_in()?.release_body(row.body)?;
         }
         turn.host.delete(&field)?;
     }

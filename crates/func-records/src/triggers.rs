@@ -13,7 +13,8 @@ use bytes::Bytes;
 use millrace_api::{RECORDS_APP, TRIGGERS_SERVICE, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
-    App, BuiltInCall, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest,
+    App, BuiltInCall, BuiltInHost, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId,
+    ScanRequest,
 };
 
 use crate::program::{FOLLOW, RecordProgram};
@@ -237,10 +238,6 @@ impl Host for TriggerHost<'_> {
         }
     }
 
-    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
-        self.host.find(names, on_behalf_of)
-    }
-
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
         let call = self.outer_call(call)?;
         self.host.call(call)
@@ -261,6 +258,10 @@ impl Host for TriggerHost<'_> {
 
     fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
         self.host.fetch(request)
+    }
+
+    fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
+        self.host.built_in()
     }
 
     fn cpu_spent_ns(&self) -> u64 {

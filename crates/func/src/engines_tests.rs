@@ -107,9 +107,6 @@ impl Host for NoHost {
     fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
         never()
     }
-    fn visit_entities(&mut self, _: &crate::EntityScan, _: &mut crate::EntityVisitor<'_>) -> Result<(), Error> {
-        never()
-    }
     fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         never()
     }

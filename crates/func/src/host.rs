@@ -136,40 +136,12 @@ pub trait Host {
     /// is missed, also by a transaction that goes on. Refused in routes and workflows, which have no shard.
     fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// Gives entities that [`Host::keys`] would name to `visit`, in the order of their keys, until it stops: those that
-    /// have a field that is asked for. For engines of built-in apps.
-    ///
-    /// # Errors
-    /// As for [`Host::keys`].
-    fn visit_entities(&mut self, _scan: &EntityScan, _visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
-        Err(Error::new(ErrorCode::Forbidden, "this host gives no entities"))
-    }
-
-    /// Once the transaction is durable, the body of this number in the frame's shard is referred to no more. For engines
-    /// of built-in apps. A crash may forget it: then a later look at all bodies finds it.
-    ///
-    /// # Errors
-    /// As for [`Host::set`].
-    fn release_body(&mut self, _number: u64) -> Result<(), Error> {
-        Err(Error::new(ErrorCode::Forbidden, "this host has no bodies"))
-    }
-
     /// `ctx.record`: an operation of a built-in app joins the transaction, as a call does; in a workflow it is one of its
     /// own. The frame will be resumed with the operation's reply, as the built-in app encodes it.
     ///
     /// # Errors
     /// `forbidden` when the frame's app may not ask for it; in the built-in app's terms when there is no such service.
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error>;
-
-    /// The handler of that name in another app. Only built-in apps may ask: what belongs to them belongs to no app, and
-    /// what it sets off is some app's business. Apps see nothing of each other. `on_behalf_of` names what sets it off, where
-    /// the other app has to allow that.
-    ///
-    /// # Errors
-    /// `forbidden`, or what names that mean nothing give.
-    fn find(&mut self, [app, _service, _handler]: [&str; 3], _on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
-        Err(Error::new(ErrorCode::Forbidden, format!("an app cannot call what belongs to another one: {app:?}")))
-    }
 
     /// Calls another entity inside this transaction. The frame will be resumed with its output.
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error>;
@@ -229,6 +201,14 @@ pub trait Host {
         Ok(None)
     }
 
+    /// What only the engine of a built-in app may ask for.
+    ///
+    /// # Errors
+    /// `forbidden` in other apps.
+    fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
+        Err(Error::new(ErrorCode::Forbidden, "only a built-in app reaches what belongs to another app"))
+    }
+
     /// What only a workflow may ask for; `None` in other handlers.
     fn flow(&mut self) -> Option<&mut dyn Flow> {
         None
@@ -242,6 +222,31 @@ pub trait Host {
 
     /// Writes a line to the node's log.
     fn log(&mut self, level: LogLevel, line: &str);
+}
+
+/// What the engine of a built-in app may ask of the world beyond others.
+pub trait BuiltInHost {
+    /// Gives entities that [`Host::keys`] would name to `visit`, in the order of their keys, until it stops: those that
+    /// have a field that is asked for.
+    ///
+    /// # Errors
+    /// As for [`Host::keys`].
+    fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error>;
+
+    /// Once the transaction is durable, the body of this number in the frame's shard is referred to no more. A crash may
+    /// forget it: then a later look at all bodies finds it.
+    ///
+    /// # Errors
+    /// As for [`Host::set`].
+    fn release_body(&mut self, number: u64) -> Result<(), Error>;
+
+    /// The handler of that name, `[app, service, handler]`, in another app. What belongs to a built-in app belongs to no
+    /// app, and what it sets off is some app's business. `on_behalf_of` names what sets it off, where the other app has to
+    /// allow that.
+    ///
+    /// # Errors
+    /// `forbidden`, or what names that mean nothing give.
+    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error>;
 }
 
 /// What a workflow may ask of the world beyond other handlers.

@@ -39,8 +39,8 @@ pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
 pub use host::{
-    EntityRows, EntityScan, EntityVisitor, FieldRows, Flow, Host, LogLevel, Message, NestedCall, OperationId, Reader,
-    ScanRequest, StepStart, Visit,
+    BuiltInHost, EntityRows, EntityScan, EntityVisitor, FieldRows, Flow, Host, LogLevel, Message, NestedCall,
+    OperationId, Reader, ScanRequest, StepStart, Visit,
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply, WorkerLine};

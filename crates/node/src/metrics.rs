@@ -124,12 +124,13 @@ type CounterRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Counter);
 type GaugeRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Gauge);
 type HistogramRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Histogram, f64);
 
-const COUNTERS: [CounterRow; 12] = [
+const COUNTERS: [CounterRow; 13] = [
     ("millrace_log_entries", "Entries appended to the log", |core| &core.entries),
     ("millrace_log_batches", "Batches made durable", |core| &core.batches),
     ("millrace_log_bytes", "Bytes written to the log", |core| &core.log_bytes),
     ("millrace_checkpoint_bytes", "Bytes of rows written to the checkpoint", |core| &core.checkpointed_bytes),
     ("millrace_requests_shed", "Requests refused because others waited too long", |core| &core.shed),
+    ("millrace_detours", "Messages about transactions that went through a third node", |core| &core.detours),
     ("millrace_requests_passed_on", "Requests passed to the core of their shard", |core| &core.passed_on),
     (
         "millrace_transaction_restarts",

@@ -1,11 +1,21 @@
 //! What leaves the caller's app: operations of built-in apps, and what built-in apps call in others.
 
 use millrace_api::{is_built_in, no_built_in_service};
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{BuiltInCall, HandlerId, HandlerKind, NestedCall, Program};
 
 use crate::checks::refused;
 use crate::world::World;
+
+/// The name of the built-in app that the program belongs to.
+///
+/// # Errors
+/// `forbidden` when the program belongs to no built-in app.
+pub(crate) fn check_built_in<'w>(caller: Program, world: &World<'w>) -> Result<&'w Name, Error> {
+    let app = world.catalog.program(caller).map(|loaded| &loaded.app).filter(|app| is_built_in(app.as_str()));
+    let message = "only a built-in app reaches what belongs to another app";
+    app.ok_or_else(|| Error::new(ErrorCode::Forbidden, message))
+}
 
 /// What a built-in app calls in another app: a handler that any caller of that app may name. `on_behalf_of` is what the
 /// other app has to allow, if it has to.
@@ -19,11 +29,7 @@ pub(crate) fn find_elsewhere(
     on_behalf_of: Option<&str>,
     world: &World<'_>,
 ) -> Result<HandlerId, Error> {
-    let caller = world.catalog.program(caller).map(|loaded| loaded.app.as_str()).filter(|caller| is_built_in(caller));
-    let Some(caller) = caller else {
-        let message = format!("an app cannot call what belongs to another one: {app:?}");
-        return Err(Error::new(ErrorCode::Forbidden, message));
-    };
+    let caller = check_built_in(caller, world)?.as_str();
     let (program, service) = world.catalog.service(Some(app), service_name)?;
     let (found, _) = world.catalog.handler(program, service, handler)?;
     if let (Some(name), Some(loaded)) = (on_behalf_of, world.catalog.program(program)) {

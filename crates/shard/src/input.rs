@@ -1,5 +1,7 @@
 //! What a shard is given, one input after another.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId};
 
@@ -41,6 +43,9 @@ pub enum Input {
         /// Names its new opening.
         incarnation: u64,
     },
+    /// What was said to these other shards, and by them, may not arrive for long. Later messages take another way. To be told
+    /// where shards fail alone.
+    Detour(BTreeSet<ShardId>),
     /// Time has passed: start what is due, give up what waited too long, collect results. To come about once a second, and
     /// at [`Shard::next_due`](crate::Shard::next_due).
     Tick,

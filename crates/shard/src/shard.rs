@@ -180,6 +180,7 @@ impl Shard {
             Input::Complete(ticket, result) => execution.complete(&ticket, result, &mut context),
             Input::Peer(message) => execution.hear_peer(message, &mut context),
             Input::PeerOpened { shard, incarnation } => execution.peer_opened(shard, incarnation, &mut context),
+            Input::Detour(shards) => execution.takes_detour(&shards, &mut context),
             Input::RunDue => execution.go_on_yielded(&mut context),
             // It is not acknowledged, so it comes again.
             Input::Deliver(_) if context.world.is_read_only => return false,

@@ -209,7 +209,11 @@ impl TestWorld {
     }
 
     pub(crate) fn with(engine: impl Engine + 'static) -> Self {
-        Self::of(App::new(Name::new("app").expect("a name")), engine)
+        Self::of_app("app", engine)
+    }
+
+    pub(crate) fn of_app(name: &str, engine: impl Engine + 'static) -> Self {
+        Self::of(App::new(Name::new(name).expect("a name")), engine)
     }
 
     /// The same for an app that runs on workers.

@@ -33,6 +33,8 @@ named! {
         RunNotHere = "run-not-here",
         /// Nobody hears that a shard was opened again.
         OpeningUntold = "opening-untold",
+        /// No shard hears that what it says to others takes another way from now on.
+        DetourUntold = "detour-untold",
         /// A lease runs from the receipt of its grant.
         LeaseFromReceipt = "lease-from-receipt",
         /// An entry of an earlier epoch is committed because a majority holds it.
@@ -55,6 +57,7 @@ impl ClusterBug {
             ClusterBug::KeepMemory => Some(DriverBug::KeepMemory),
             ClusterBug::RunNotHere => Some(DriverBug::RunNotHere),
             ClusterBug::OpeningUntold => Some(DriverBug::OpeningUntold),
+            ClusterBug::DetourUntold => Some(DriverBug::DetourUntold),
             ClusterBug::LeaseFromReceipt | ClusterBug::CommitOldEpoch => None,
         }
     }

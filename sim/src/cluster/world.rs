@@ -27,6 +27,9 @@ const MS: u64 = 1_000_000;
 /// How long somebody may wait after the last shard was opened: decisions are told again each second.
 const LONGEST_WAIT_NS: u64 = 5_000 * MS;
 
+/// How long somebody may wait while all that is wrong is that two nodes do not hear each other.
+const LONGEST_WAIT_FOR_A_PAIR_NS: u64 = 2_500 * MS;
+
 /// Lines of trace kept.
 const TRACE_LINES: usize = 600;
 
@@ -37,13 +40,21 @@ pub struct Plan {
     pub steps: usize,
     pub bug: Option<ClusterBug>,
     pub is_traced: bool,
+    /// The only fault is that two nodes do not hear each other for most of the run. Then nobody may wait for long.
+    pub is_one_pair_cut: bool,
 }
 
 impl Plan {
     /// A usual run.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, steps: 1_500, bug: None, is_traced: false }
+        Self { seed, steps: 1_500, bug: None, is_traced: false, is_one_pair_cut: false }
+    }
+
+    /// A run in which two nodes do not hear each other, and all others hear both.
+    #[must_use]
+    pub fn of_one_pair_cut(seed: u64) -> Self {
+        Self { steps: 2_500, is_one_pair_cut: true, ..Self::new(seed) }
     }
 }
 
@@ -93,6 +104,8 @@ pub struct World {
     opened_ns: u64,
     /// Operations that were open when the faults ended, and how often each had been sent.
     awaited: Vec<(usize, usize)>,
+    /// When each request was sent that is not answered.
+    sent_ns: BTreeMap<Token, u64>,
     trace: Vec<String>,
 }
 
@@ -126,7 +139,8 @@ impl World {
             bug: plan.bug,
         };
         let nodes = ids.iter().map(|id| (*id, Node::new(*id, 990 + rng.below(21)))).collect();
-        let mut sometimes = |times: u64| if rng.chance(3, 4) { times } else { 0 };
+        let has_others = !plan.is_one_pair_cut;
+        let mut sometimes = |times: u64| if has_others && rng.chance(3, 4) { times } else { 0 };
         let faults = Faults {
             crash: sometimes(250),
             cut: sometimes(200),
@@ -150,6 +164,7 @@ impl World {
             last_owner: BTreeMap::new(),
             opened_ns: 0,
             awaited: Vec::new(),
+            sent_ns: BTreeMap::new(),
             trace: Vec::new(),
         }
     }
@@ -211,15 +226,43 @@ impl World {
             self.start(id);
         }
         self.new_weather();
-        for _ in 0..self.plan.steps {
+        let cut_at = if self.plan.is_one_pair_cut { self.plan.steps / 5 } else { usize::MAX };
+        for step in 0..self.plan.steps {
             let ns = self.rng.below(5 * MS);
             self.pass(ns);
             self.fault();
+            if step == cut_at {
+                self.cut_pair();
+            }
             self.guide();
             self.issue();
             self.move_nodes(true)?;
+            self.look_for_those_who_wait_for_a_pair()?;
         }
         self.settle()
+    }
+
+    /// Two nodes do not hear each other from now on.
+    fn cut_pair(&mut self) {
+        let first = self.rng.index(self.ids.len());
+        let second = (first + 1 + self.rng.index(self.ids.len() - 1)) % self.ids.len();
+        let (one, two) = (self.ids[first], self.ids[second]);
+        self.shared.links.cut(one, two);
+        self.shared.links.cut(two, one);
+        self.counts.note("pair cut for long", 1);
+        self.note(|| format!("the nodes {one} and {two} do not hear each other"));
+    }
+
+    /// Whoever cannot be reached by one way is reached by another, or the client is told.
+    fn look_for_those_who_wait_for_a_pair(&self) -> Checked {
+        let is_late = |sent_ns: &u64| self.now_ns() - sent_ns > LONGEST_WAIT_FOR_A_PAIR_NS;
+        let late = self.sent_ns.iter().find(|(_, sent_ns)| self.plan.is_one_pair_cut && is_late(sent_ns));
+        let Some((token, sent_ns)) = late else { return Ok(()) };
+        let left: Vec<_> = self.nodes.values().map(Node::left_at_rest).collect();
+        Err(format!(
+            "{token:?}, sent at {} ms, waits though only two nodes do not hear each other: {left:?}",
+            sent_ns / MS
+        ))
     }
 
     fn start(&mut self, id: NodeId) {
@@ -239,6 +282,10 @@ impl World {
             2 => Weather { lost: 1, doubled: 1, late_ns: 60 * MS },
             _ => Weather { lost: 20, doubled: 10, late_ns: 20 * MS },
         };
+        if self.plan.is_one_pair_cut {
+            // All that takes long is due to the pair.
+            return self.shared.links.set_weather(Weather { lost: 0, doubled: 5, late_ns: 3 * MS });
+        }
         self.shared.links.set_weather(weather);
         for node in self.nodes.values_mut() {
             node.slowness = if rng.chance(1, 6) { 2 + rng.below(12) } else { 1 };
@@ -289,6 +336,7 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         for token in node.crash(&mut self.rng) {
             self.ledger.lost(token);
+            self.sent_ns.remove(&token);
         }
         self.counts.note("crash", 1);
         self.note(|| format!("node {id} crashes"));
@@ -298,7 +346,8 @@ impl World {
     fn cut(&mut self, id: NodeId) {
         let other = self.any_node();
         let links = self.shared.links.clone();
-        match self.rng.below(4) {
+        let kind = self.rng.below(5);
+        match kind {
             0 => {
                 links.cut(id, other);
                 self.counts.note("link cut one way", 1);
@@ -314,6 +363,7 @@ impl World {
                 }
                 self.counts.note("node unheard", 1);
             }
+            3 => self.cut_pair(),
             _ => {
                 for other in self.ids.iter().filter(|other| **other != id) {
                     links.cut(id, *other);
@@ -323,7 +373,11 @@ impl World {
             }
         }
         // Short ones flap.
-        let most_ms = if self.rng.chance(1, 3) { 100 } else { 2_500 };
+        let most_ms = match kind {
+            3 => 8_000,
+            _ if self.rng.chance(1, 3) => 100,
+            _ => 2_500,
+        };
         self.heal_at_ns = self.now_ns() + self.rng.below(most_ms * MS) + 1;
         self.note(|| format!("links of node {id} are cut"));
     }
@@ -417,11 +471,14 @@ impl World {
         let shard_count = self.shared.shard_count;
         let Some(node) = self.nodes.get_mut(&to).filter(|node| node.process.is_some()) else { return };
         let token = self.ledger.sending(id, node.now());
+        self.sent_ns.insert(token, self.shared.now.get());
         let operation = &self.ledger.operations[id];
         let core = self.rng.index(2);
         node.request(core, token, |core| job_of(operation, core, shard_count));
         let operation = operation.clone();
-        self.note(|| format!("op{id} comes to node {to}, attempt {}: {:?}", operation.attempts, operation.kind));
+        self.note(|| {
+            format!("op{id} comes to node {to}, attempt {}, {token:?}: {:?}", operation.attempts, operation.kind)
+        });
     }
 
     /// What is on its way arrives, time passes at the nodes, and they work.
@@ -472,6 +529,7 @@ impl World {
 
     fn replied(&mut self, token: Token, result: &Result<Reply, Error>) -> Checked {
         let id = self.ledger.replied(token, result)?;
+        self.sent_ns.remove(&token);
         let what = match result {
             Ok(_) => "answered",
             Err(_) => "answered with an error",

@@ -343,3 +343,40 @@ fn a_shard_that_was_never_used_writes_at_once() {
     assert!(rig.reply(token).is_some_and(Result::is_ok));
     opens(&mut rig, OTHER);
 }
+
+/// Carries so many messages; what is written is durable before each. Says whether there were so many.
+fn carry(rig: &mut Rig, count: usize) -> bool {
+    (0..count).all(|_| {
+        rig.make_durable();
+        rig.carry_peer()
+    })
+}
+
+#[test]
+fn what_is_held_up_on_its_way_makes_nobody_wait_once_there_is_a_detour() {
+    let scripts: [fn(&str) -> Script; 3] = [
+        |there| add().call(run("note", there, add())),
+        |there| s().call(run("note", there, add())),
+        |there| add().call(read("note", there, s().get("n"))),
+    ];
+    for (kind, script) in scripts.iter().enumerate() {
+        for count in 0.. {
+            let (mut rig, here, there) = rig();
+            let token = rig.run("note", &here, script(&there));
+            if !carry(&mut rig, count) {
+                assert!(count >= 4, "no transaction over two shards is shorter");
+                break;
+            }
+            rig.make_durable();
+            let held_up = rig.take_detour(CALLER, OTHER);
+            rig.run_to_rest();
+            let reply = rig.reply(token);
+            assert!(reply.is_some_and(Result::is_ok), "kind {kind} after {count} messages, without a tick: {reply:?}");
+            rig.peers.extend(held_up);
+            rig.settle();
+            let written = if kind == 2 { &here } else { &there };
+            assert_eq!(rig.field("note", written, "n"), json!(1), "kind {kind} after {count} messages: once");
+            rig.assert_at_rest();
+        }
+    }
+}

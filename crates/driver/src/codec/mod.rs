@@ -53,7 +53,7 @@ impl Frame {
         }
         // The kinds of messages and of mail are numbered together.
         let frame = match reader.peek()? {
-            1..=3 | 6 | 7 => Frame::Message(CoreMessage::get(&mut reader)?),
+            1..=3 | 6..=9 => Frame::Message(CoreMessage::get(&mut reader)?),
             _ => Frame::Mail(ShardMail::get(&mut reader)?),
         };
         reader.end()?;
@@ -67,6 +67,8 @@ wire_enum!(CoreMessage {
     3 => Peer { to, message },
     6 => NotHere { token, job, since_ns },
     7 => Opened { shard, epoch, owner },
+    8 => Detour { node, nodes_left, to, message },
+    9 => OpenedDetour { node, shard, epoch, owner },
 });
 wire_enum!(ShardMail {
     4 => Message { to, delivery },

@@ -107,6 +107,16 @@ impl Guide {
         own.map(|(shard, guided)| (*shard, guided.replicas.clone())).collect()
     }
 
+    /// The nodes that are to hold a shard's log, as far as is known.
+    pub(crate) fn replicas(&self, shard: ShardId) -> impl Iterator<Item = NodeId> {
+        self.guided.get(&shard).into_iter().flat_map(|guided| guided.replicas.iter().copied())
+    }
+
+    /// The shards of these nodes.
+    pub(crate) fn owned_by(&self, is_meant: impl Fn(NodeId) -> bool) -> BTreeSet<ShardId> {
+        self.guided.iter().filter(|(_, guided)| is_meant(guided.owner)).map(|(shard, _)| *shard).collect()
+    }
+
     /// There is another node.
     pub(crate) fn meet(&mut self, node: NodeId) {
         self.known.insert(node);

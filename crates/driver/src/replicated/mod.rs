@@ -6,6 +6,7 @@
 //! the shard's state what is committed. `docs/internals/driver.md` has the rules.
 
 mod arrivals;
+mod detour;
 mod gate;
 mod guide;
 mod handing;
@@ -501,6 +502,7 @@ impl<P: Platform> Core<P> {
             });
         }
         self.look_who_is_silent();
+        self.take_detours();
         self.appoint();
         self.change_holders();
         self.hand_on();

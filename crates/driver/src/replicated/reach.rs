@@ -20,6 +20,13 @@ const LOOK_NS: u64 = 100 * MS;
 /// After so much silence of a node or a majority, what it has in hand is answered.
 const GIVEN_UP_NS: u64 = limits::UNREACHED_MS * MS;
 
+/// After a link has been down for so long, what goes to that node takes another way.
+const DETOUR_NS: u64 = limits::DETOUR_MS * MS;
+
+/// Who says something by detour does not hear this node for so long. By then this node's link to it is down as well, or it has
+/// said something else by detour.
+const DEAF_NS: u64 = limits::UNREACHED_MS * MS;
+
 /// After so much silence, what comes does not even wait.
 const HOPELESS_NS: u64 = limits::ARRIVAL_MS * MS;
 
@@ -29,6 +36,10 @@ pub(crate) struct Reach {
     looked_ns: u64,
     /// Nodes whose links are down, and for how long.
     unlinked: BTreeMap<NodeId, u64>,
+    /// Nodes that do not hear this one, as what comes from them by detour shows, and for how long that counts.
+    deaf: BTreeMap<NodeId, u64>,
+    /// Nodes of which this core's shards know that the way to them is another one.
+    by_detour: BTreeSet<NodeId>,
     /// Shards that are open here and hear no majority of their replicas, and for how long.
     cut_off: BTreeMap<ShardId, u64>,
 }
@@ -37,6 +48,34 @@ impl Reach {
     /// For how long a link has been down, if it is.
     pub(crate) fn unlinked_ns(&self, node: NodeId) -> Option<u64> {
         self.unlinked.get(&node).copied()
+    }
+
+    /// Whether what is said to a node goes by another one.
+    pub(crate) fn is_by_detour(&self, node: NodeId) -> bool {
+        self.unlinked.get(&node).is_some_and(|silent_ns| *silent_ns >= DETOUR_NS) || self.deaf.contains_key(&node)
+    }
+
+    /// Whether a node may be heard directly.
+    pub(crate) fn is_linked(&self, node: NodeId) -> bool {
+        !self.unlinked.contains_key(&node)
+    }
+
+    /// Something has come from a node by detour: it does not hear this one.
+    pub(crate) fn is_deaf(&mut self, node: NodeId) {
+        self.deaf.insert(node, DEAF_NS);
+    }
+
+    /// Whether some node is reached by another one.
+    pub(crate) fn has_detours(&self) -> bool {
+        !self.by_detour.is_empty()
+    }
+
+    /// Notes which nodes are reached by others now. Says whether there is one more.
+    pub(crate) fn note_detours(&mut self) -> bool {
+        let known = std::mem::take(&mut self.by_detour);
+        let nodes: BTreeSet<NodeId> = self.unlinked.keys().chain(self.deaf.keys()).copied().collect();
+        self.by_detour = nodes.into_iter().filter(|node| self.is_by_detour(*node)).collect();
+        !self.by_detour.is_subset(&known)
     }
 
     /// For how long a shard has heard no majority, if that is long.
@@ -87,6 +126,10 @@ impl<P: Platform> Core<P> {
         let Some(replicated) = &mut self.replicated else { return };
         let passed_ns = now_ns.saturating_sub(replicated.reach.looked_ns).min(LOOK_NS);
         replicated.reach.looked_ns = now_ns;
+        replicated.reach.deaf.retain(|_, left_ns| {
+            *left_ns = left_ns.saturating_sub(passed_ns);
+            *left_ns > 0
+        });
         let mut nodes = Vec::new();
         for (node, silent_ns) in &mut replicated.reach.unlinked {
             *silent_ns = silent_ns.saturating_add(passed_ns);

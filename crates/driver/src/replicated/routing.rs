@@ -95,6 +95,7 @@ impl<P: Platform> Core<P> {
         let opened = || CoreMessage::Opened { shard, epoch, owner };
         for node in replicated.guide.others() {
             self.platform.send_node(node, Destination::Every, opened());
+            self.announce_by_detour(node, shard);
         }
         for core in (0..self.options.placement.core_count()).filter(|core| *core != self.options.index) {
             self.platform.send(core, opened());
@@ -120,6 +121,8 @@ impl<P: Platform> Core<P> {
     pub fn peer_restarted(&mut self, node: NodeId) {
         self.pending.forget_asker(node);
         self.peer_lost(node);
+        // What it was to pass on is lost.
+        self.detours_again();
     }
 
     /// Another node is dead, by guidance. If it lives after all, what it has asked is answered.
@@ -259,10 +262,7 @@ impl<P: Platform> Core<P> {
     /// A shard of this core says something to another shard.
     pub(crate) fn send_peer_in_cluster(&mut self, to: ShardId, message: PeerMessage) {
         match self.way_to(to) {
-            Way::Node(node) => {
-                let peer = CoreMessage::Peer { to, message };
-                self.platform.send_node(node, Destination::Shard(to), peer);
-            }
+            Way::Node(node) => self.send_peer_to_node(node, (to, message), limits::DETOUR_NODES),
             _ => self.accept_peer_of_cluster(to, message),
         }
     }

@@ -10,9 +10,9 @@ use millrace_api::objects::{
 };
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
-    ActivationId, App, BuiltInCall, Engine, EntityRows, EntityScan, EntityVisitor, FetchRequest, HandlerId,
-    HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, ScanRequest, Service,
-    Start, Step, Visit,
+    ActivationId, App, BuiltInCall, BuiltInHost, Engine, EntityRows, EntityScan, EntityVisitor, FetchRequest,
+    HandlerId, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, ScanRequest,
+    Service, Start, Step, Visit,
 };
 use millrace_func_objects::ObjectsEngine;
 
@@ -99,37 +99,7 @@ impl Frame<'_> {
     }
 }
 
-impl Host for Frame<'_> {
-    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
-        let place = self.place(field);
-        Ok(match self.effects.writes.get(&place) {
-            Some(written) => written.as_ref(),
-            None => self.stored.get(&place),
-        })
-    }
-    fn set(&mut self, field: &[u8], value: Value) -> Result<(), Error> {
-        self.change(field, Some(value));
-        Ok(())
-    }
-    fn delete(&mut self, field: &[u8]) -> Result<bool, Error> {
-        let was_there = self.get(field)?.is_some();
-        self.change(field, None);
-        Ok(was_there)
-    }
-    fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
-        let all = self.all(self.service).into_iter();
-        let rows = all.filter(|((key, field), _)| {
-            *key == self.key
-                && field.starts_with(&request.prefix)
-                && request.after.as_ref().is_none_or(|after| field > after)
-        });
-        Ok(rows.take(request.limit.min(limits::SCAN_ROWS)).map(|((_, field), value)| (field, value)).collect())
-    }
-    fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let keys: BTreeSet<Vec<u8>> = self.all(service).into_keys().map(|(key, _)| key).collect();
-        let is_wanted = |key: &Vec<u8>| key.starts_with(prefix) && after.is_none_or(|after| key.as_slice() > after);
-        Ok(keys.into_iter().filter(is_wanted).take(limit).collect())
-    }
+impl BuiltInHost for Frame<'_> {
     fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
         let mut keys: BTreeMap<Vec<u8>, Vec<(Vec<u8>, Value)>> = BTreeMap::new();
         let is_wanted = |key: &[u8], field: &[u8]| {
@@ -160,9 +130,6 @@ impl Host for Frame<'_> {
         self.effects.released.push(number);
         Ok(())
     }
-    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
-        refuse()
-    }
     fn find(&mut self, [app, service, handler]: [&str; 3], bucket: Option<&str>) -> Result<HandlerId, Error> {
         if bucket != Some("photos") {
             return Err(Error::new(ErrorCode::Forbidden, "the app does not allow the bucket"));
@@ -174,6 +141,45 @@ impl Host for Frame<'_> {
             }
             _ => Err(Error::new(ErrorCode::UnknownHandler, "there is no such handler")),
         }
+    }
+}
+
+impl Host for Frame<'_> {
+    fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
+        Ok(self)
+    }
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        let place = self.place(field);
+        Ok(match self.effects.writes.get(&place) {
+            Some(written) => written.as_ref(),
+            None => self.stored.get(&place),
+        })
+    }
+    fn set(&mut self, field: &[u8], value: Value) -> Result<(), Error> {
+        self.change(field, Some(value));
+        Ok(())
+    }
+    fn delete(&mut self, field: &[u8]) -> Result<bool, Error> {
+        let was_there = self.get(field)?.is_some();
+        self.change(field, None);
+        Ok(was_there)
+    }
+    fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
+        let all = self.all(self.service).into_iter();
+        let rows = all.filter(|((key, field), _)| {
+            *key == self.key
+                && field.starts_with(&request.prefix)
+                && request.after.as_ref().is_none_or(|after| field > after)
+        });
+        Ok(rows.take(request.limit.min(limits::SCAN_ROWS)).map(|((_, field), value)| (field, value)).collect())
+    }
+    fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+        let keys: BTreeSet<Vec<u8>> = self.all(service).into_keys().map(|(key, _)| key).collect();
+        let is_wanted = |key: &Vec<u8>| key.starts_with(prefix) && after.is_none_or(|after| key.as_slice() > after);
+        Ok(keys.into_iter().filter(is_wanted).take(limit).collect())
+    }
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
+        refuse()
     }
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
         let operation = OperationId(self.operations);

@@ -81,7 +81,7 @@ impl Inbound {
             // Else its reply would go to somebody who has not asked.
             (CoreMessage::Request { from, .. }, _) if from.node != sender => return None,
             (CoreMessage::Request { job, .. }, For::Shard) => job.shard().map_or(0, |shard| self.shared.core_of(shard)),
-            (CoreMessage::Peer { to, .. }, _) => self.shared.core_of(*to),
+            (CoreMessage::Peer { to, .. } | CoreMessage::Detour { to, .. }, _) => self.shared.core_of(*to),
             (_, For::Core(core)) => usize::from(core),
             (_, For::Every) => {
                 for core in 0..self.shared.cores.len() {

@@ -130,8 +130,8 @@ impl Coordinator {
         context.outputs.peer(from, message);
     }
 
-    /// A shard was opened anew, and may not have heard of what is decided.
-    pub(crate) fn opened_anew(&self, shard: ShardId, context: &mut Context<'_>) {
+    /// A shard was opened anew, or hears this one by another way from now on. It may not have heard of what is decided.
+    pub(crate) fn tell_again(&self, shard: ShardId, context: &mut Context<'_>) {
         let has_to_hear = |decided: &Decided| decided.lsn <= context.rows.durable() && decided.waiting.contains(&shard);
         let waiting: Vec<TransactionId> =
             self.decisions.iter().filter(|(_, decided)| has_to_hear(decided)).map(|(id, _)| *id).collect();

@@ -154,13 +154,13 @@ impl Coordination {
         }
     }
 
-    /// The shard of a participant was opened anew: what it had in memory of this attempt is gone. Says whether the attempt
-    /// has to start again.
-    pub(crate) fn opened_anew(&mut self, shard: ShardId, incarnation: u64, context: &mut Context<'_>) -> bool {
+    /// The shard of a participant was `opened` anew: what it had in memory of this attempt is gone. `None`: what was under way
+    /// to that shard, and from there, does not arrive. Says whether the attempt has to start again.
+    pub(crate) fn loses(&mut self, shard: ShardId, opened: Option<u64>, context: &mut Context<'_>) -> bool {
         let Some(participant) = self.participants.get(&shard) else {
             return false;
         };
-        let is_lost = participant.opened_anew(incarnation) == Fate::IsLost;
+        let is_lost = participant.fate(opened) == Fate::IsLost;
         if is_lost && self.is_delegated() {
             self.recall(context);
             return false;

@@ -45,12 +45,13 @@ impl Participant {
             && self.hold_ms.is_some_and(|hold_ms| now_ms.saturating_sub(self.asked_ms) >= hold_ms)
     }
 
-    /// What it means to the transaction that the participant's shard was opened anew.
-    pub(super) fn opened_anew(&self, incarnation: u64) -> Fate {
+    /// What it means to the transaction that nothing more comes of what was under way between it and the participant.
+    /// Something comes of what the participant's shard has said since it was `opened`, if it was opened anew.
+    pub(super) fn fate(&self, opened: Option<u64>) -> Fate {
         match self.vote {
             // What it has prepared is durable, and so is what it had to say before it was gone.
             Some(Vote::Prepared | Vote::Gone) => Fate::Stays,
-            _ if self.incarnation == Some(incarnation) => Fate::Stays,
+            _ if opened.is_some() && self.incarnation == opened => Fate::Stays,
             _ => Fate::IsLost,
         }
     }

@@ -8,11 +8,11 @@ use crate::peer::CallNumber;
 
 /// One activation of a handler. Unlike the engine's frame numbers it is never used again. So nothing that
 /// comes late, such as the result of offloaded work, reaches a later user of the frame's number.
-pub(crate) type Instance = u64;
+pub(super) type Instance = u64;
 
 /// Who waits for the result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parent {
+pub(super) enum Parent {
     /// A frame of this shard, for an operation of it.
     ActivationId(Instance, OperationId),
     /// Another shard, which made this call.
@@ -24,10 +24,10 @@ pub(crate) enum Parent {
 /// Whose failure takes something back. It is a frame of this shard, by its instance. Or it is a frame of
 /// another shard that is answerable for a call from there, by the call's number. Both are nonces, so they never
 /// meet.
-pub(crate) type Owner = u64;
+pub(super) type Owner = u64;
 
 /// A call that this shard's part of the transaction made to another shard.
-pub(crate) struct AwayCall {
+pub(super) struct AwayCall {
     pub number: CallNumber,
     pub owner: Option<Owner>,
     /// Who is resumed with its result; `None` once it has ended.
@@ -35,7 +35,7 @@ pub(crate) struct AwayCall {
 }
 
 /// One running handler or route of the transaction.
-pub(crate) struct Activation {
+pub(super) struct Activation {
     pub activation: ActivationId,
     pub instance: Instance,
     /// The app version it runs in: the caller's, but for operations of built-in apps.
@@ -55,14 +55,14 @@ pub(crate) struct Activation {
 }
 
 /// How to take one buffered change back, if the frame that owns it fails.
-pub(crate) enum Undo {
+pub(super) enum Undo {
     Write { touched: usize, field: Box<[u8]>, before: Option<Option<Value>> },
     Message,
     ReleasedBody,
 }
 
 /// A call that has yet to start.
-pub(crate) struct PendingCall {
+pub(super) struct PendingCall {
     pub parent: Parent,
     pub owner: Option<Owner>,
     /// How deep the callee will be.
@@ -71,7 +71,7 @@ pub(crate) struct PendingCall {
 }
 
 /// What the transaction does next.
-pub(crate) enum Action {
+pub(super) enum Action {
     /// Start the callee of an operation.
     Call(PendingCall),
     /// Go on with a frame.

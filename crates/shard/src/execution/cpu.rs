@@ -11,7 +11,7 @@ const REPORTED_NS: u64 = 1_000_000;
 
 /// CPU time of one transaction, or of what runs of it in one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Cpu {
+pub(super) struct Cpu {
     /// All of it that is known here.
     spent_ns: u64,
     /// Since the transaction last waited or let others have a turn.

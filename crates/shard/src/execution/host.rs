@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, AttemptToken, BuiltInCall, EntityScan, EntityVisitor, FetchRequest, HandlerId, HandlerKind, Host,
-    Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, WorkerTurn,
+    ActivationId, AttemptToken, BuiltInCall, BuiltInHost, EntityScan, EntityVisitor, FetchRequest, HandlerId,
+    HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, WorkerTurn,
 };
 use millrace_store::{Store, StoreError};
 
 use super::keys::{KeyRange, entity_keys, visit_rows};
 use super::origin::Origin;
 use super::transaction::{Action, Instance, Parent, PendingCall, Touched, Transaction, Undo};
-use crate::built_in::{built_in_call, find_elsewhere};
+use crate::built_in::{built_in_call, check_built_in, find_elsewhere};
 use crate::checks::{check_callee, check_key, may_fetch, refused};
 use crate::context::store_failed;
 use crate::outgoing::{Outgoing, signal_target};
@@ -25,13 +25,13 @@ use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::world::{Outputs, World};
 
 /// The shard a transaction runs in: its id, its store, and what others have prepared there.
-pub(crate) struct OwnShard<'a> {
+pub(super) struct OwnShard<'a> {
     pub shard: ShardId,
     pub store: &'a mut Store,
     pub participations: &'a Participations,
 }
 
-pub(crate) struct TurnHost<'a, 'w> {
+pub(super) struct TurnHost<'a, 'w> {
     /// `None` while a route has no shard yet.
     pub own: Option<OwnShard<'a>>,
     pub shard_count: u16,
@@ -235,31 +235,6 @@ impl Host for TurnHost<'_, '_> {
         Ok(found)
     }
 
-    fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
-        self.entity()?;
-        let program = self.program();
-        let Some(own) = &mut self.own else {
-            return Err(refused("a route has no shard of its own: reach entities with ctx.call"));
-        };
-        let loaded = world_program(self.world, program)?;
-        let service = loaded.services.get(usize::from(scan.service));
-        let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
-        let names = (&loaded.app, &service.name);
-        let seen = visit_rows(own, self.transaction, names, scan, visit).map_err(|error| store_failed(&error))?;
-        self.transaction.newest_read = self.transaction.newest_read.max(seen);
-        Ok(())
-    }
-
-    fn release_body(&mut self, number: u64) -> Result<(), Error> {
-        self.check_may_write()?;
-        if self.may_be_taken_back() {
-            let owner = self.transaction.activation(self.activation).map(|state| state.instance);
-            self.transaction.undo.push((owner, Undo::ReleasedBody));
-        }
-        self.transaction.released_bodies.push(number);
-        Ok(())
-    }
-
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
         let own = self.entity().ok().map(|index| self.transaction.touched[index].entity.parts().key);
         // Any shard can answer. A repeated route has to choose the same, or it would not find its
@@ -270,10 +245,6 @@ impl Host for TurnHost<'_, '_> {
         };
         let call = built_in_call(self.program(), call, || own.unwrap_or_else(any), self.world)?;
         self.call(call)
-    }
-
-    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
-        find_elsewhere(self.program(), names, on_behalf_of, self.world)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -389,6 +360,11 @@ impl Host for TurnHost<'_, '_> {
         whole_entity(own.store, &self.transaction.touched[index], max_bytes).map_err(|error| store_failed(&error))
     }
 
+    fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
+        check_built_in(self.program(), self.world)?;
+        Ok(self)
+    }
+
     fn now(&self) -> UnixMillis {
         self.transaction.origin.time()
     }
@@ -415,6 +391,37 @@ impl Host for TurnHost<'_, '_> {
     }
 }
 
+impl BuiltInHost for TurnHost<'_, '_> {
+    fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
+        self.entity()?;
+        let program = self.program();
+        let Some(own) = &mut self.own else {
+            return Err(refused("a route has no shard of its own: reach entities with ctx.call"));
+        };
+        let loaded = world_program(self.world, program)?;
+        let service = loaded.services.get(usize::from(scan.service));
+        let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
+        let names = (&loaded.app, &service.name);
+        let seen = visit_rows(own, self.transaction, names, scan, visit).map_err(|error| store_failed(&error))?;
+        self.transaction.newest_read = self.transaction.newest_read.max(seen);
+        Ok(())
+    }
+
+    fn release_body(&mut self, number: u64) -> Result<(), Error> {
+        self.check_may_write()?;
+        if self.may_be_taken_back() {
+            let owner = self.transaction.activation(self.activation).map(|state| state.instance);
+            self.transaction.undo.push((owner, Undo::ReleasedBody));
+        }
+        self.transaction.released_bodies.push(number);
+        Ok(())
+    }
+
+    fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
+        find_elsewhere(self.program(), names, on_behalf_of, self.world)
+    }
+}
+
 fn world_program<'w>(world: &World<'w>, program: Program) -> Result<&'w Loaded, Error> {
     let gone = || Error::new(ErrorCode::UnknownApp, "the app is not loaded any more");
     world.catalog.program(program).ok_or_else(gone)
@@ -423,7 +430,7 @@ fn world_program<'w>(world: &World<'w>, program: Program) -> Result<&'w Loaded, 
 /// What a message takes in an entry beside key and input, about.
 const MESSAGE_BYTES: usize = 64;
 
-pub(crate) type Row = (Vec<u8>, Value);
+pub(super) type Row = (Vec<u8>, Value);
 
 /// Merges the transaction's buffered writes over the store's rows, in field order. Says whether rows are missing because
 /// there were too many bytes.

@@ -11,7 +11,7 @@ use super::host::{OwnShard, Row, merged_scan};
 use super::transaction::Transaction;
 
 /// Which keys are asked for.
-pub(crate) struct KeyRange<'a> {
+pub(super) struct KeyRange<'a> {
     pub app: &'a Name,
     pub service: &'a Name,
     pub prefix: &'a [u8],

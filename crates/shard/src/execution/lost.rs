@@ -18,10 +18,10 @@ const FIRST_WAIT_MS: u64 = 50;
 const LONGEST_WAIT_MS: u64 = 1_000;
 
 /// Transactions that are to begin again, by the time and their nonces.
-pub(crate) type LostTransactions = BTreeMap<(UnixMillis, u64), Lost>;
+pub(super) type LostTransactions = BTreeMap<(UnixMillis, u64), Lost>;
 
 /// One of them.
-pub(crate) struct Lost {
+pub(super) struct Lost {
     pub origin: Origin,
     /// How it was lost: what is answered if its time is over before it begins again.
     error: Error,

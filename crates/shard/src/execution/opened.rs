@@ -1,4 +1,6 @@
-//! Another shard was opened anew: what waits for what it had in memory is told at once.
+//! Another shard was opened anew, or is heard by another way: what waits for what is lost is told at once.
+
+use std::collections::BTreeSet;
 
 use millrace_base::{ShardId, TransactionId};
 
@@ -19,20 +21,33 @@ impl Execution {
             }
         }
         self.participations.inquire_of(shard, &mut context.context());
-        self.coordinator.opened_anew(shard, &mut context.context());
+        self.coordinator.tell_again(shard, &mut context.context());
         for nonce in self.coordinator.nonces() {
-            self.participant_opened(nonce, (shard, incarnation), context);
+            self.participant_is_lost(nonce, (shard, Some(incarnation)), context);
         }
     }
 
-    fn participant_opened(
+    /// What was said to these shards, and by them, may not arrive for long; what is said from now on does. Transactions over
+    /// them begin again. Each side asks the other what it has missed.
+    pub(crate) fn takes_detour(&mut self, shards: &BTreeSet<ShardId>, context: &mut ExecutionContext<'_, '_>) {
+        for shard in shards {
+            self.participations.inquire_of(*shard, &mut context.context());
+            self.coordinator.tell_again(*shard, &mut context.context());
+            for nonce in self.coordinator.nonces() {
+                self.participant_is_lost(nonce, (*shard, None), context);
+            }
+        }
+    }
+
+    /// A transaction has lost what a participant had, or has said, if that shard has a part in it.
+    fn participant_is_lost(
         &mut self,
         nonce: u64,
-        (shard, incarnation): (ShardId, u64),
+        (shard, opened): (ShardId, Option<u64>),
         context: &mut ExecutionContext<'_, '_>,
     ) {
         if let Some(mut parked) = self.parked.remove(&nonce) {
-            let is_lost = |one: &mut Box<Coordination>| one.opened_anew(shard, incarnation, &mut context.context());
+            let is_lost = |one: &mut Box<Coordination>| one.loses(shard, opened, &mut context.context());
             match parked.away.take_if(is_lost) {
                 Some(coordination) => {
                     self.coordinator.abandon(&coordination, &mut context.context());
@@ -42,7 +57,7 @@ impl Execution {
             }
         } else if self.suspended.contains_key(&nonce) {
             let (mut coordination, transaction, deadline) = self.take_coordinated(nonce);
-            if coordination.opened_anew(shard, incarnation, &mut context.context()) {
+            if coordination.loses(shard, opened, &mut context.context()) {
                 return self.loses_attempt(&coordination, transaction, context);
             }
             let role = Role::Coordinator(coordination);

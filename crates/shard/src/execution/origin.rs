@@ -12,7 +12,7 @@ use crate::typed_reply::{EntityState, ReplyTo};
 
 /// When a transaction began that no request began, and what names it.
 #[derive(Clone, Copy)]
-pub(crate) struct Begun {
+pub(super) struct Begun {
     pub time: UnixMillis,
     /// Unique among the invocations of the node's process.
     pub nonce: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Begun {
 
 /// What a transaction was started from, to answer it or to start it again.
 #[derive(Clone)]
-pub(crate) enum Origin {
+pub(super) enum Origin {
     /// A front's call, and who waits for its reply.
     Call(ReplyTo<Bytes>, Invoke),
     /// A front's route, and who waits for its reply.

@@ -16,9 +16,8 @@ use crate::bookkeeping::SendTarget;
 use crate::checks::{check_key, refused};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
-use crate::request::{InvocationId, Invoke, RouteCall};
+use crate::request::{InvocationId, Invoke, RouteCall, Sequence};
 use crate::typed_reply::ReplyTo;
-use crate::workflows::WorkflowCall;
 use crate::world::World;
 
 /// The entity that a call is for, and what runs there.
@@ -182,8 +181,11 @@ impl Execution {
     }
 
     /// Makes a workflow's call, as a transaction of its own.
-    fn begin_workflow_call(&mut self, call: WorkflowCall, context: &mut ExecutionContext<'_, '_>) {
-        let WorkflowCall { workflow, operation, call } = call;
+    fn begin_workflow_call(
+        &mut self,
+        (workflow, operation, call): (Sequence, u32, NestedCall),
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
         let begun = begun(context.world);
         let kind = context.world.catalog.kind(call.handler);
         let entity = context.world.catalog.entity(call.handler, &call.key);

@@ -2,6 +2,7 @@
 //! at an entity beside the one that is asked.
 
 use bytes::Bytes;
+use millrace_api::objects::OBJECTS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Name, ShardId, TransactionId, Value};
 use millrace_func::{
     ActivationId, Answer, App, Engine, EntityRows, EntityScan, HandlerId, HandlerKind, Host, NestedCall, OperationId,
@@ -56,7 +57,7 @@ fn run(id: HandlerId, input: &str, host: &mut dyn Host) -> Result<Option<String>
         match word() {
             "set" => host.set(&bytes(word()), Value::json(word()))?,
             "delete" => drop(host.delete(&bytes(word()))?),
-            "release" => host.release_body(number(word()) as u64)?,
+            "release" => host.built_in()?.release_body(number(word()) as u64)?,
             "scan" => {
                 let (prefix, from, field) = (bytes(word()), word(), word());
                 let (from, behind) = from.split_once('>').unwrap_or((from, "-"));
@@ -70,7 +71,7 @@ fn run(id: HandlerId, input: &str, host: &mut dyn Host) -> Result<Option<String>
                 let next: Vec<_> = next.collect();
                 let scan = EntityScan { service: 0, prefix, from, behind_field, field, is_prefix, fields_limit };
                 let mut found = Vec::new();
-                host.visit_entities(&scan, &mut |entity| {
+                host.built_in()?.visit_entities(&scan, &mut |entity| {
                     found.push(shown(&entity));
                     let own = |(at, _): &&(&str, Visit)| at.as_bytes() == entity.key;
                     next.iter().find(own).map_or(Visit::Next, |(_, next)| next.clone())
@@ -134,8 +135,12 @@ struct Rig {
 
 impl Rig {
     fn new(shard_count: u16) -> Self {
+        Self::of_app(OBJECTS_APP, shard_count)
+    }
+
+    fn of_app(app: &str, shard_count: u16) -> Self {
         let shard = Shard::new(options(shard_count), store()).expect("no rows");
-        Self { shard, world: TestWorld::with(Commands), calls: 0 }
+        Self { shard, world: TestWorld::of_app(app, Commands), calls: 0 }
     }
 
     fn begin(&mut self, handler: HandlerId, key: &str, input: &str) -> Token {
@@ -255,6 +260,15 @@ fn a_body_stays_where_nothing_was_committed() {
 }
 
 #[test]
+fn other_apps_get_none_of_it() {
+    let mut rig = Rig::of_app("shop", 1);
+    for input in ["release 7", "scan - - x 9"] {
+        assert_eq!(rig.call(RUN, "a", input).expect_err("refused").code, ErrorCode::Forbidden);
+    }
+    assert!(rig.released().is_empty());
+}
+
+#[test]
 fn a_stopped_shard_lets_no_body_go() {
     let mut rig = Rig::new(1);
     rig.begin(RUN, "a", "set x 1\nrelease 7");
@@ -302,6 +316,6 @@ fn a_look_beside_waits_for_what_is_prepared() {
     assert_eq!(rig.beside(&here, &beside), None, "it may have been seen committed elsewhere");
     hear(&mut rig, PeerBody::Commit);
     assert_eq!(rig.beside(&here, &beside).as_deref(), Some("3"));
-    let entity = EntityKey::new(&name("app"), &name("counter"), beside.as_bytes());
+    let entity = EntityKey::new(&name(OBJECTS_APP), &name("counter"), beside.as_bytes());
     assert!(rig.shard.store().get(&entity, b"x").expect("read").is_some());
 }

@@ -7,7 +7,7 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
 use millrace_format::Write;
 use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
-pub(crate) use super::activations::{Action, Activation, AwayCall, Instance, Owner, Parent, PendingCall, Undo};
+pub(super) use super::activations::{Action, Activation, AwayCall, Instance, Owner, Parent, PendingCall, Undo};
 use super::cpu::Cpu;
 use super::origin::Origin;
 use crate::locks::Age;
@@ -16,7 +16,7 @@ use crate::peer::CallNumber;
 use crate::world::World;
 
 /// An entity this transaction has touched.
-pub(crate) struct Touched {
+pub(super) struct Touched {
     pub entity: EntityKey,
     /// Whether a handler that may write has run on it.
     pub is_exclusive: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Touched {
     pub writes: BTreeMap<Box<[u8]>, Option<Value>>,
 }
 
-pub(crate) struct Transaction {
+pub(super) struct Transaction {
     pub origin: Origin,
     /// The app version its root runs in. Calls stay within one app, but for operations of built-in apps.
     pub program: Program,

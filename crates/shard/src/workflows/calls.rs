@@ -13,7 +13,7 @@ use millrace_format::{JournalRow, MessageRecord, Write};
 use millrace_func::NestedCall;
 
 use super::workflow::Work;
-use super::{WorkflowCall, WorkflowContext, Workflows};
+use super::{WorkflowContext, Workflows};
 use crate::peer::PeerBody;
 use crate::request::{Sequence, once_field};
 use crate::world::World;
@@ -29,9 +29,9 @@ pub(crate) struct CommittedCall<'a> {
 }
 
 impl Workflows {
-    /// The next call that is to be made now. One that another shard may commit waits until what it follows from
+    /// The next call that is to be made now, as a transaction of its own, with its workflow and operation. One that another shard may commit waits until what it follows from
     /// cannot be lost without what comes of it.
-    pub(crate) fn next_call(&mut self, context: &mut WorkflowContext<'_, '_>) -> Option<WorkflowCall> {
+    pub(crate) fn next_call(&mut self, context: &mut WorkflowContext<'_, '_>) -> Option<(Sequence, u32, NestedCall)> {
         while let Some((id, operation)) = self.calls.pop_front() {
             let Some(workflow) = self.live.get_mut(&id) else {
                 continue; // It has ended since it asked.
@@ -46,7 +46,7 @@ impl Workflows {
                     continue;
                 }
                 open.is_under_way = true;
-                return Some(WorkflowCall { workflow: id, operation, call: newest(call.clone(), context.world) });
+                return Some((id, operation, newest(call.clone(), context.world)));
             }
         }
         None

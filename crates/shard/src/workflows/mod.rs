@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, UnixMillis, limits};
 use millrace_format::{InvocationResult, MessageRecord, ResultState, WorkflowRecord, Write};
-use millrace_func::{HandlerId, NestedCall, Program};
+use millrace_func::{HandlerId, Program};
 
 use crate::bookkeeping::{Bookkeeping, invocation_of};
 use crate::context::{Context, Rows};
@@ -71,13 +71,6 @@ impl WorkflowContext<'_, '_> {
     fn invocation(&self, id: Sequence) -> InvocationId {
         InvocationId { shard: self.rows.shard(), sequence: id }
     }
-}
-
-/// A call that a workflow wants made, as a transaction of its own.
-pub(crate) struct WorkflowCall {
-    pub workflow: Sequence,
-    pub operation: u32,
-    pub call: NestedCall,
 }
 
 /// The workflows of a shard.
