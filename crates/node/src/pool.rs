@@ -1,10 +1,7 @@
-//! Threads for what would hold a core: reading, writing and hashing bodies.
+//! Threads for what would hold a core: reading rows, and reading, writing and hashing bodies.
 //!
-//! Their number is fixed and jobs wait in the order in which they came. Each body has one job here at a time, and one
-//! read ahead. So the number of bodies on their way bounds the queue. Must not know what the jobs do.
-//!
-//! The threads give way to the cores: with 16 uploads on the one CPU of a core, small reads beside them took 16 times as
-//! long as alone.
+//! Their number is fixed and jobs wait in the order in which they came. Whoever brings jobs bounds the queue: each body on
+//! its way has one job at a time and one read ahead. Must not know what the jobs do.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,10 +11,6 @@ use std::thread::JoinHandle;
 
 use millrace_base::{Error, ErrorCode};
 use tokio::sync::oneshot;
-
-/// How much nicer than the cores the threads are: a core that works beside one gets three quarters of their CPU. With 10 it
-/// would get nine tenths, and uploads would starve beside other programs.
-const NICENESS: i32 = 5;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -40,18 +33,19 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Starts so many threads with this name.
+    /// Starts so many threads with this name, nicer than the cores by so much.
     ///
     /// # Errors
     /// The operating system's, when it gives no thread.
-    pub(crate) fn start(name: &str, threads: usize) -> std::io::Result<(Self, Vec<JoinHandle<()>>)> {
+    pub(crate) fn start(name: &str, threads: usize, niceness: i32) -> std::io::Result<(Self, Vec<JoinHandle<()>>)> {
         let shared = Arc::new(Shared::default());
         let start = |index| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("{name}-{index}")).spawn(move || {
-                // For Linux it is this thread's own. Where it is refused, all works as well, but slower beside uploads.
-                if let Err(error) = rustix::process::nice(NICENESS) {
-                    tracing::warn!(%error, "the threads that read and write bodies have the priority of cores");
+                // For Linux it is this thread's own. Where it is refused, all works as well, but the cores get less of the CPU.
+                if let Err(error) = rustix::process::nice(niceness) {
+                    let thread = std::thread::current();
+                    tracing::warn!(%error, thread = thread.name(), "a thread that should give way has the priority of cores");
                 }
                 run(&shared);
             })
@@ -114,8 +108,8 @@ mod tests {
         let own = || rustix::process::getpriority_process(None).expect("a priority");
         let before = own();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let (pool, threads) = Pool::start("body", 1).expect("a thread");
-        assert_eq!(runtime.block_on(pool.run(own)), Ok((before + NICENESS).min(19)));
+        let (pool, threads) = Pool::start("body", 1, 5).expect("a thread");
+        assert_eq!(runtime.block_on(pool.run(own)), Ok((before + 5).min(19)));
         assert_eq!(own(), before);
         pool.close();
         for thread in threads {
@@ -126,7 +120,7 @@ mod tests {
     #[test]
     fn a_job_that_panics_ends_alone_and_the_rest_is_done_before_the_end() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let (pool, threads) = Pool::start("body", 2).expect("threads");
+        let (pool, threads) = Pool::start("body", 2, 0).expect("threads");
         let bad = pool.run(|| panic!("planted"));
         let good: Vec<_> = (0..100_u64).map(|number| pool.run(move || number * 2)).collect();
         pool.close();
