@@ -40,6 +40,8 @@ named! {
         RequestShed = "request refused for waiting",
         /// A chunk is written to the checkpoint.
         ChunkWritten = "chunk written",
+        /// Rows are read beside the core for a request that waits.
+        RowsRead = "rows read beside the core",
         /// A transaction over several shards is decided by its coordinator, in two phases.
         Decided = "decided in two phases",
         /// A transaction over several shards is committed by its only participant.

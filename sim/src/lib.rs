@@ -36,6 +36,7 @@ pub mod net;
 pub mod node;
 pub mod platform;
 pub mod random;
+pub mod reads;
 mod records;
 pub mod rig;
 mod rig_alone;

@@ -5,6 +5,7 @@
 //! comes next. A step that meets a crash of the disk leaves the node useless; the caller asks the disk after every step.
 
 mod alone;
+mod beside;
 
 use millrace_shard::Input;
 use std::cell::Cell;
@@ -35,6 +36,7 @@ use crate::engine::ScriptEngine;
 use crate::happened::{Happened, Thing};
 use crate::net::{Fate, Received, SimNet};
 use crate::platform::{SimPlatform, SimWaiter, WorkTime};
+use crate::reads::Reads;
 use crate::rig::APP;
 use crate::workload;
 use alone::News;
@@ -293,6 +295,7 @@ impl Node {
             unwritten: setup.hold_ms.is_some().then(Unwritten::default),
             has_lost: false,
             offloads: Vec::new(),
+            reads: Reads::default(),
             chunks: VecDeque::new(),
             happened: Happened::default(),
         };

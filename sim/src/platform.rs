@@ -12,13 +12,14 @@ use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::{Clock, Net};
 use millrace_log::{Batch, Segments};
 use millrace_shard::OffloadTicket;
-use millrace_store::FlushChunk;
+use millrace_store::{ColdRead, FlushChunk};
 
 use crate::bugs::{Late, PlantedBug};
 use crate::core::LoggedEntry;
 use crate::happened::{Happened, Thing};
 use crate::net::SimNet;
 use crate::node::Unwritten;
+use crate::reads::Reads;
 
 /// A client's connection, or whoever else waits: it notes that it was woken.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +82,7 @@ pub struct SimPlatform {
     /// A shard has failed while the batch was being filled.
     pub has_lost: bool,
     pub offloads: Vec<OffloadTicket>,
+    pub reads: Reads,
     pub chunks: VecDeque<(ShardId, FlushChunk)>,
     pub happened: Happened,
 }
@@ -148,6 +150,10 @@ impl Platform for SimPlatform {
     /// No simulated app has workers.
     fn exchange(&mut self, ticket: OffloadTicket, _turn: WorkerTurn) {
         self.offloads.push(ticket);
+    }
+
+    fn read_rows(&mut self, read: ColdRead) {
+        self.reads.ask(read);
     }
 
     fn write_chunk(&mut self, shard: ShardId, chunk: FlushChunk) {

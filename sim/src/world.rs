@@ -186,7 +186,8 @@ impl World {
         match self.rng.below(100) {
             0..=21 => self.issue(core),
             22..=39 => {
-                self.on_node(core, "round ends", |node, _| {
+                self.on_node(core, "round ends", |node, rng| {
+                    node.read_some(core, rng);
                     node.end_round(core);
                 });
                 if self.rng.chance(3, 4) {
@@ -194,8 +195,9 @@ impl World {
                 }
             }
             40..=47 => self.on_node(core, "commit ends", |node, _| node.end_commit(core)),
-            48..=51 => self.on_node(core, "due messages start", |node, _| {
+            48..=51 => self.on_node(core, "due messages start", |node, rng| {
                 node.run_due(core);
+                node.read_some(core, rng);
             }),
             // A transaction takes many messages: several at a time, or most would never get far.
             52..=70 => self.on_node(core, "messages are carried", |node, rng| {
@@ -206,6 +208,7 @@ impl World {
             }),
             71..=75 => self.on_node(core, "work ends", |node, rng| {
                 node.finish_offload(core, rng.draw());
+                node.read_some(core, rng);
             }),
             76..=79 => self.tick(),
             80..=83 => self.on_node(core, "log job", |node, _| node.run_log_jobs(core)),
@@ -725,6 +728,7 @@ impl World {
                 node.end_commit(core);
                 node.write_chunk(core);
                 while node.finish_offload(core, 0) {}
+                node.read_all(core);
                 while node.receive(core, Fate::default()) {}
                 if self.machine.disk.has_crashed() {
                     break;

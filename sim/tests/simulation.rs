@@ -54,6 +54,7 @@ fn least(thing: Thing) -> u64 {
         Thing::RequestOvertakes => 60_000,
         Thing::RequestLeftUnread | Thing::RequestShed => 15_000,
         Thing::ChunkWritten => 150_000,
+        Thing::RowsRead => 40_000,
         Thing::ShardStopped => 800,
         Thing::Decided => 35_000,
         Thing::Delegated => 60_000,

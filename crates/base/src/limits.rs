@@ -255,6 +255,9 @@ pub const QUEUE_MS: u64 = 500;
 /// Requests that may wait for one core, whatever their age.
 pub const QUEUE_REQUESTS: usize = 16_384;
 
+/// Requests of one core that may wait for rows that are read beside it: as many as may wait for the core.
+pub const COLD_REQUESTS: usize = QUEUE_REQUESTS;
+
 /// Slow work (password hashes) one core may have waiting: each takes tens of milliseconds.
 pub const OFFLOADS: usize = 512;
 

@@ -12,6 +12,7 @@ use millrace_shard::{
     ActivationIds, Entropy, Figures, Input, Reply, ReplyTo, Shard, Token, TypedReply, UnplacedRoute, World,
 };
 
+use crate::cold_reads::ColdReads;
 use crate::message::ShardMail;
 use crate::metrics::CoreMetrics;
 use crate::outputs::{ClusterOutputs, CoreOutputs, Event};
@@ -110,6 +111,7 @@ pub struct Core<P: Platform> {
     /// Half of the memory holds what is not checkpointed yet: messages and workflows wait.
     pub(crate) is_memory_half_dirty: bool,
     pub(crate) queue: Queue<P::Waiter>,
+    pub(crate) cold_reads: ColdReads,
     pub(crate) upkeep: Upkeep,
     /// CPU time of all turns of transactions so far.
     pub(crate) turns_ns: u64,
@@ -146,6 +148,7 @@ impl<P: Platform> Core<P> {
             is_memory_low: false,
             is_memory_half_dirty: false,
             queue: Queue::new(options.queue_ms, options.read_ahead),
+            cold_reads: ColdReads::default(),
             upkeep: Upkeep::new(options.placement.shard_count()),
             turns_ns: 0,
             replicated: (platform.node() != ALONE).then(|| Box::new(Replicated::new(platform.node()))),

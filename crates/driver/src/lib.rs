@@ -11,6 +11,7 @@
 
 mod admissions;
 mod codec;
+mod cold_reads;
 mod core;
 mod failover;
 mod message;

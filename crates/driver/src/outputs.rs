@@ -7,7 +7,7 @@ use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::Entry;
 use millrace_func::{FetchRequest, LogLevel, Offload, WorkerTurn};
 use millrace_log::Batch;
-use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token};
+use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token, UnplacedRoute};
 
 use crate::message::{CoreMessage, Destination, ShardMail};
 use crate::metrics::CoreMetrics;
@@ -24,6 +24,7 @@ pub(crate) enum Event {
     Fetch(OffloadTicket, FetchRequest),
     Exchange(OffloadTicket, WorkerTurn),
     Offloaded(OffloadTicket, Result<Bytes, Error>),
+    Adopt(UnplacedRoute, ShardId),
 }
 
 /// What a core of a cluster looks at beside.

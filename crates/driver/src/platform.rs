@@ -9,7 +9,7 @@ use millrace_io::Net;
 use millrace_log::Batch;
 use millrace_replica::{EntryId, Epoch, Message, NodeId, Promised, Replica, RoleName, Write};
 use millrace_shard::OffloadTicket;
-use millrace_store::FlushChunk;
+use millrace_store::{ColdRead, FlushChunk};
 
 use crate::message::{CoreMessage, Destination, ShardMail};
 use crate::replicated::ALONE;
@@ -66,6 +66,9 @@ pub trait Platform: Net<CoreMessage> + Net<ShardMail> {
 
     /// Sends frames to a worker; its turn goes to `Core::exchanged`.
     fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn);
+
+    /// Reads rows beside the core; what comes of it goes to `Core::rows_read`, once for each.
+    fn read_rows(&mut self, read: ColdRead);
 
     /// Writes a chunk to the checkpoint; `Core::flushed` is told of it.
     fn write_chunk(&mut self, shard: ShardId, chunk: FlushChunk);

@@ -140,6 +140,7 @@ impl<P: Platform> Core<P> {
             std::mem::take(&mut self.programs.retired).into_iter().partition(|(program, from_ms)| {
                 *from_ms > now_ms
                     || self.unplaced.values().any(|(unplaced, _)| unplaced.program() == *program)
+                    || self.cold_reads.need(*program)
                     || self.shards().any(|shard| shard.needs_program(*program))
             });
         self.programs.retired = kept;

@@ -176,6 +176,7 @@ impl<P: Platform> Core<P> {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
+            && self.cold_reads.is_empty()
             && self.events.is_empty()
             && self.mail.is_empty()
             && self.open_offloads == 0

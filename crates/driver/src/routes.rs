@@ -37,14 +37,9 @@ impl<P: Platform> Core<P> {
                     return self.route_goes_on(unplaced, shard);
                 }
                 if owner == self.options.index {
-                    if !self.begins_in(shard, unplaced.token()) {
-                        let _ = self.with_world(None, |_, world| unplaced.cancel(world));
-                        return;
+                    if let Some(unplaced) = self.put_route_aside(unplaced, shard) {
+                        self.adopt(unplaced, shard);
                     }
-                    if unplaced.awaits_offload() {
-                        self.adopted.insert(unplaced.nonce(), shard);
-                    }
-                    self.give(shard, Input::Adopt(unplaced));
                     return;
                 }
                 let call = self.with_world(None, |_, world| unplaced.cancel(world));
@@ -54,6 +49,28 @@ impl<P: Platform> Core<P> {
                     self.pass_on(owner, to.token(), Job::Route(call), now_ns);
                 }
             }
+        }
+    }
+
+    /// A route goes on in a shard of this core.
+    fn adopt(&mut self, unplaced: UnplacedRoute, shard: ShardId) {
+        if !self.begins_in(shard, unplaced.token()) {
+            let _ = self.with_world(None, |_, world| unplaced.cancel(world));
+            return;
+        }
+        if unplaced.awaits_offload() {
+            self.adopted.insert(unplaced.nonce(), shard);
+        }
+        self.give(shard, Input::Adopt(unplaced));
+    }
+
+    /// The rows of what a route calls first were read beside the core.
+    pub(crate) fn adopt_after_read(&mut self, unplaced: UnplacedRoute, shard: ShardId) {
+        // The shard may have moved meanwhile.
+        if self.is_replicated() && !self.takes_requests(shard) {
+            self.route_goes_on(unplaced, shard);
+        } else {
+            self.adopt(unplaced, shard);
         }
     }
 

@@ -30,6 +30,8 @@ mod objects;
 mod on_workers;
 mod operations;
 mod options;
+mod pool;
+mod readers;
 mod records;
 mod recovery;
 mod schedules;

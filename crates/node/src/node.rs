@@ -32,6 +32,7 @@ use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::objects;
 use crate::options::{Durability, NodeOptions, Outside};
+use crate::readers::Readers;
 use crate::recovery::{Recovery, recover};
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
@@ -195,6 +196,7 @@ impl Node {
         if let Some(cluster) = &self.shared.cluster {
             cluster.disconnect();
         }
+        self.shared.readers.stop();
         flusher::stop(&self.shared.flusher, self.flusher);
         if let Some(bodies) = &self.shared.bodies {
             bodies.stop(self.body_threads);
@@ -303,6 +305,7 @@ impl Found {
             mail,
             flusher: flusher_handle,
             checkpoint,
+            readers: Readers::start(options.cores).map_err(StartError::Io)?,
             log_reader: LogReader::new(segments.clone()),
             segments,
             emptied: stores.iter().map(|_| AtomicBool::new(false)).collect(),
@@ -358,6 +361,7 @@ impl Found {
 
 /// Ends the flusher of a node that could not start.
 fn stopped(shared: &Shared, flusher: JoinHandle<()>, error: StartError) -> StartError {
+    shared.readers.stop();
     flusher::stop(&shared.flusher, flusher);
     error
 }

@@ -6,8 +6,8 @@ mod tests;
 use std::collections::BTreeSet;
 
 use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
-use millrace_func::{Answer, HandlerId, Program};
-use millrace_store::{Store, StoreError};
+use millrace_func::{Answer, Catalog, HandlerId, Program};
+use millrace_store::{ColdRead, Store, StoreError};
 
 use crate::bookkeeping::Bookkeeping;
 use crate::context::{Rows, stopped_for};
@@ -148,6 +148,15 @@ impl Shard {
         world: &mut World<'_>,
     ) -> Option<Result<Answer, Error>> {
         if self.is_stopped() { None } else { self.execution.fast_read(query, key, input, &mut self.rows, world) }
+    }
+
+    /// What has to be read beside the shard before memory can answer for the entity of a call.
+    #[must_use]
+    pub fn cold_read(&self, handler: HandlerId, key: &[u8], catalog: &Catalog) -> Option<ColdRead> {
+        if self.is_stopped() || !self.rows.may_be_cold() {
+            return None;
+        }
+        self.rows.cold_read(catalog.entity(handler, key)?)
     }
 
     /// Takes an input, and runs what it made runnable, a bounded amount. The rest is due at once, as [`Shard::next_due`] says.

@@ -236,6 +236,7 @@ impl Store {
         let flush = self.flush.as_mut()?;
         let taken = flush.in_flight.pop_front_if(|taken| taken.number == chunk.number)?;
         let lsn = taken.advances_to;
+        self.confirmed_chunks += 1;
         self.written.push_back(taken);
         if let Some(lsn) = lsn {
             self.checkpoint_lsn = lsn;

@@ -10,12 +10,13 @@
 //! files, or time.
 //!
 //! Reading order: `checkpoint` (the layer below), `fields` (one entity; `many`, `append_only_map`), `store` (reads and writes),
-//! `scan`, `entity_rows`, `flush`, `evict`. `docs/internals/store.md` argues why recovery is right.
+//! `cold_read`, `scan`, `entity_rows`, `flush`, `evict`. `docs/internals/store.md` argues why recovery is right.
 
 mod append_only_map;
 mod arena;
 mod checkpoint;
 mod checkpoint_files;
+mod cold_read;
 mod dirty;
 mod entity_rows;
 mod error;
@@ -30,6 +31,7 @@ mod snapshot;
 mod store;
 
 pub use checkpoint::{Checkpoint, FlushChunk, MemoryCheckpoint, RowVisitor};
+pub use cold_read::{ColdRead, ColdRows};
 pub use entity_rows::{EntityRange, EntityVisitor, Visit};
 pub use error::StoreError;
 pub use fjall_checkpoint::FjallCheckpoint;

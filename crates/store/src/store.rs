@@ -20,13 +20,6 @@ use crate::row::{SHARD_BYTES, prefix_end, row_key};
 use crate::snapshot::refuse_resetting;
 use crate::{Checkpoint, StoreError};
 
-/// An entity with at most so many fields is loaded whole on first touch. One scan of neighbouring rows is then cheaper
-/// than point reads, and absent fields are known to be absent.
-const LOAD_FIELDS: usize = 128;
-
-/// Bytes of rows up to which an entity is loaded whole, for the same reason.
-const LOAD_BYTES: usize = 64 << 10;
-
 /// What memory knows of the fields that an entity has in the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residency {
@@ -92,6 +85,10 @@ pub struct Store {
     /// Confirmed chunks whose entities are still to be made clean.
     pub(crate) written: VecDeque<Taken>,
     pub(crate) next_chunk: u64,
+    /// Chunks after whose confirmation memory may have forgotten what they hold.
+    pub(crate) confirmed_chunks: u64,
+    /// Tells this opening from others.
+    pub(crate) identity: Arc<()>,
     pub(crate) clock_hand: u32,
     /// `replay` keeps it between entries only to reuse its memory.
     found: Vec<Option<u32>>,
@@ -142,6 +139,8 @@ impl Store {
             flush: None,
             written: VecDeque::new(),
             next_chunk: 0,
+            confirmed_chunks: 0,
+            identity: Arc::default(),
             clock_hand: 0,
             found: Vec::new(),
             append_only_key: None,
@@ -160,7 +159,7 @@ impl Store {
         self
     }
 
-    fn is_append_only(&self, key: &[u8]) -> bool {
+    pub(crate) fn is_append_only(&self, key: &[u8]) -> bool {
         self.append_only_key.as_deref() == Some(key)
     }
 
@@ -372,53 +371,6 @@ impl Store {
         if let Ok(found) = self.located.find_entry(hash, |located| located.index == index) {
             found.remove();
         }
-    }
-
-    /// Reads an entity's rows below what memory already holds of it: all of them if they are few.
-    pub(crate) fn load(&mut self, index: u32) -> Result<(), StoreError> {
-        let entity = &mut self.entities[index];
-        let prefix = row_key(self.shard, &entity.key, b"");
-        let end = prefix_end(&prefix);
-        if let Fields::AppendOnlyMap(_) = entity.fields {
-            let mut residency = Residency::Complete;
-            self.checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |_, _| {
-                residency = Residency::Partial;
-                ControlFlow::Break(())
-            })?;
-            entity.residency = residency;
-            return Ok(());
-        }
-        let mut rows: Vec<(Box<[u8]>, Value)> = Vec::new();
-        let mut bytes = 0;
-        let mut small = true;
-        let mut damaged = false;
-        self.checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |row, encoded| {
-            // The bounds are checked only if there is another row. So a single large value is not read twice.
-            if rows.len() >= LOAD_FIELDS || bytes >= LOAD_BYTES {
-                small = false;
-                return ControlFlow::Break(());
-            }
-            let name = row.get(prefix.len()..).unwrap_or_default();
-            bytes += name.len() + encoded.len();
-            match Value::from_encoded(encoded) {
-                Some(value) => rows.push((name.into(), value)),
-                None => damaged = true,
-            }
-            ControlFlow::Continue(())
-        })?;
-        if damaged {
-            return Err(damaged_row(&prefix));
-        }
-        if small {
-            entity.residency = Residency::Complete;
-            for (name, value) in rows {
-                entity.fields.add_clean(&name, value, &mut self.sizes);
-            }
-        } else {
-            entity.residency = Residency::Partial;
-            entity.fields.become_many(&mut self.sizes);
-        }
-        Ok(())
     }
 
     /// A field of the append-only map. A value read from the checkpoint is not kept, because only a repeated request

@@ -25,6 +25,7 @@ use crate::net::{Fate, SimNet};
 use crate::node::RETENTION_MS;
 use crate::platform::SimWaiter;
 use crate::random::Rng;
+use crate::reads::Reads;
 use crate::rig::APP;
 
 /// The number of the only deployment.
@@ -158,6 +159,7 @@ impl Node {
             in_flight: None,
             image: Rc::clone(image),
             offloads: Vec::new(),
+            reads: Reads::default(),
             chunks: VecDeque::new(),
             wanted: VecDeque::new(),
             opened: Vec::new(),
@@ -376,6 +378,11 @@ impl Node {
                 let choice = rng.index(driven.core.platform.offloads.len());
                 let ticket = driven.core.platform.offloads.swap_remove(choice);
                 driven.core.offloaded(ticket, Ok(Bytes::from_static(b"null")));
+            }
+            while is_chosen(rng, 3) && driven.core.platform.reads.count() > 0 {
+                if let Some(rows) = driven.core.platform.reads.go_on(rng.draw()) {
+                    driven.core.rows_read(rows);
+                }
             }
             if is_chosen(rng, 3) {
                 self.end_commit(index);

@@ -13,12 +13,13 @@ use millrace_replica::{
     EntryId, EntryKind, LogEntry, LogView, Message, NodeId, Promised, Recovered, Replica, ReplicaSet, RoleName, Write,
 };
 use millrace_shard::OffloadTicket;
-use millrace_store::FlushChunk;
+use millrace_store::{ColdRead, FlushChunk};
 
 use super::ClusterBug;
 use super::links::Links;
 use crate::net::SimNet;
 use crate::platform::SimWaiter;
+use crate::reads::Reads;
 
 /// The time of all nodes, in nanoseconds. Each look at a clock takes some.
 pub type Now = Rc<Cell<u64>>;
@@ -138,6 +139,7 @@ pub struct ClusterPlatform {
     /// What the node reads while it runs: the disk with the writes on their way to it.
     pub image: Rc<RefCell<Disks>>,
     pub offloads: Vec<OffloadTicket>,
+    pub reads: Reads,
     pub chunks: VecDeque<(ShardId, FlushChunk)>,
     pub wanted: VecDeque<Wanted>,
     /// Shards that were opened here, and how often each epoch was taken.
@@ -191,6 +193,10 @@ impl Platform for ClusterPlatform {
 
     fn exchange(&mut self, ticket: OffloadTicket, _turn: WorkerTurn) {
         self.offloads.push(ticket);
+    }
+
+    fn read_rows(&mut self, read: ColdRead) {
+        self.reads.ask(read);
     }
 
     fn write_chunk(&mut self, shard: ShardId, chunk: FlushChunk) {

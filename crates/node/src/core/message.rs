@@ -10,7 +10,7 @@ use millrace_io::{Random, RealRandom};
 use millrace_log::Committed;
 use millrace_replica::{EntryId, Epoch, LogEntry, Message, NodeId, Replica};
 use millrace_shard::OffloadTicket;
-use millrace_store::{FlushChunk, Store};
+use millrace_store::{ColdRows, FlushChunk, Store};
 use tokio::sync::oneshot;
 
 use crate::cluster::Part;
@@ -49,6 +49,8 @@ pub(crate) enum NodeMessage {
     Offloaded { ticket: OffloadTicket, result: Result<Bytes, Error> },
     /// A worker has had its turn.
     Exchanged { ticket: OffloadTicket, result: Result<Bytes, Error> },
+    /// Rows were read beside the core.
+    RowsRead(ColdRows),
     /// The committer's news.
     Committed(Committed),
     /// The flusher has written a chunk, or failed to.
@@ -123,6 +125,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::PeerLink { node, is_up: false } => core.peer_unlinked(node),
         NodeMessage::Offloaded { ticket, result } => core.offloaded(ticket, result),
         NodeMessage::Exchanged { ticket, result } => core.exchanged(ticket, result),
+        NodeMessage::RowsRead(rows) => core.rows_read(rows),
         NodeMessage::Committed(news) => {
             let has_segment_begun = matches!(&news, Committed::Durable { report, .. } if report.began_segment && core.platform.is_in_cluster());
             core.committed(news);

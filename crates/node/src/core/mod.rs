@@ -30,6 +30,7 @@ use crate::flusher::FlusherHandle;
 use crate::metrics::HandlerMetrics;
 use crate::objects::BodyStore;
 use crate::options::{NodeOptions, Outside};
+use crate::readers::Readers;
 
 pub(crate) use message::{NodeMessage, SnapshotNews, handle};
 pub(crate) use platform::CorePlatform;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub mail: Vec<UnboundedSender<ShardMail>>,
     pub flusher: FlusherHandle,
     pub checkpoint: Arc<dyn Checkpoint>,
+    /// Reads rows of the checkpoint beside the cores.
+    pub readers: Readers,
     pub segments: Segments,
     /// Reads the log of replicas while it is written.
     pub log_reader: LogReader,

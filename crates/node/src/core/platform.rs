@@ -15,7 +15,7 @@ use millrace_log::{Batch, Committer};
 use millrace_peers::Lane;
 use millrace_replica::{EntryId, Epoch, Message, NodeId, Promised, Replica, RoleName, Write};
 use millrace_shard::OffloadTicket;
-use millrace_store::FlushChunk;
+use millrace_store::{ColdRead, FlushChunk};
 use tokio::sync::Notify;
 
 use crate::cluster::snapshots::Job;
@@ -244,6 +244,11 @@ impl Platform for CorePlatform {
             let result = exchanging.await;
             send(NodeMessage::Exchanged { ticket, result });
         });
+    }
+
+    fn read_rows(&mut self, read: ColdRead) {
+        let send = self.own_sender();
+        self.shared.readers.read(read, move |rows| send(NodeMessage::RowsRead(rows)));
     }
 
     fn write_chunk(&mut self, shard: ShardId, chunk: FlushChunk) {

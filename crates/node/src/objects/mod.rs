@@ -8,7 +8,6 @@ mod body_read;
 mod body_write;
 mod care;
 mod errors;
-mod pool;
 mod start;
 mod store;
 mod syncer;

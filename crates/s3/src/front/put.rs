@@ -9,6 +9,7 @@ use millrace_api::objects::{
 use super::arriving::Arriving;
 use super::respond::{self, set_checksum, set_etag, set_expires, set_version};
 use super::{Asked, Front, Reply, system, translate};
+use crate::algorithm::names;
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::operation::digests::Claims;
@@ -92,7 +93,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         }
         let kept = match claims.kept() {
             Some(kept) => Some(kept),
-            None => self.upload_algorithm(asked, &target).await?,
+            None => self.algorithm_of_part(asked, &target).await?,
         };
         let owner = self.owner(asked, &target);
         let begun = self.backend.begin_body(&owner, length, &claims.needed(kept));
@@ -115,6 +116,30 @@ impl<B: Objects, U: Users> Front<B, U> {
 
     pub(crate) fn owner<'a>(&self, asked: &Asked<'a>, target: &'a Target) -> BodyOwner<'a> {
         BodyOwner { bucket: &asked.target.bucket, key: &asked.target.key, part: target.part() }
+    }
+
+    /// The algorithm of a part that came without a checksum, if it is a part.
+    ///
+    /// A composite checksum is made of those that the client gave: one that the server computes would prove nothing.
+    async fn algorithm_of_part(
+        &self,
+        asked: &Asked<'_>,
+        target: &Target,
+    ) -> Result<Option<ChecksumAlgorithm>, S3Error> {
+        let Some((upload, _)) = target.part() else { return Ok(None) };
+        let checksum = self.upload_checksum(asked, upload).await?;
+        if let Some((algorithm, ChecksumKind::Composite)) = checksum
+            && !self.options.is_null_store
+        {
+            // Only who may write learns of the upload.
+            self.check_write(asked, 0, target.operation(PutInput::default())).await?;
+            let message = format!(
+                "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: null",
+                names(algorithm).name.to_ascii_lowercase()
+            );
+            return Err(S3Error::new(Code::InvalidRequest, message));
+        }
+        Ok(checksum.map(|(algorithm, _)| algorithm))
     }
 
     /// The algorithm that the parts of an upload have, if it is one.

@@ -245,11 +245,27 @@ fn who_may_not_is_refused() {
 }
 
 #[test]
+fn a_part_of_a_composite_upload_comes_with_its_checksum() {
+    let (_, mut alice) = served();
+    let part_of = |alice: &mut Client, kind| {
+        let begin = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", kind)];
+        let id = alice.send("POST", "/abc/k?uploads", &begin, b"").element("UploadId");
+        alice.put(&format!("/abc/k?partNumber=1&uploadId={id}"), b"hello")
+    };
+    let refused = part_of(&mut alice, "COMPOSITE");
+    assert_eq!(refused.code(), (400, "InvalidRequest".to_owned()));
+    assert!(refused.element("Message").contains("expected checksum Type: crc32"), "{}", refused.text());
+    // Without a type that is made of the client's own checksums, the server's will do.
+    assert_eq!(part_of(&mut alice, "FULL_OBJECT").status, 200);
+}
+
+#[test]
 fn a_completion_names_the_kind_of_checksum_that_its_upload_has() {
     let (_, mut alice) = served();
     let begin = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", "COMPOSITE")];
     let id = alice.send("POST", "/abc/k?uploads", &begin, b"").element("UploadId");
-    let part = alice.put(&format!("/abc/k?partNumber=1&uploadId={id}"), &content(10));
+    let checksum = [("x-amz-checksum-crc32", "NhCmhg==")];
+    let part = alice.send("PUT", &format!("/abc/k?partNumber=1&uploadId={id}"), &checksum, b"hello");
     let etag = part.header("etag").expect("an ETag");
     let document = format!(
         "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"

@@ -74,7 +74,7 @@ impl Execution {
             return None;
         }
         let entity = EntityKey::new(&loaded.app, &service.name, key);
-        if !can_tell(&self.locks, rows, &entity) {
+        if rows.is_cold(&entity) || !can_tell(&self.locks, rows, &entity) {
             return None;
         }
         let mut reader = Committed { rows, locks: &self.locks, loaded, entity: &entity, now: world.now };

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use millrace_base::{EntityKey, Lsn, Name, ShardId, UnixMillis, Value, ValueKind};
 use millrace_format::{Entry, EntryRef, Write};
-use millrace_store::{Checkpoint, EntityRange, FjallCheckpoint, FlushChunk, MemoryCheckpoint, Store, Visit};
+use millrace_store::{
+    Checkpoint, ColdRead, ColdRows, EntityRange, FjallCheckpoint, FlushChunk, MemoryCheckpoint, Store, Visit,
+};
 use proptest::prelude::*;
 
 const SHARD: ShardId = ShardId(3);
@@ -38,6 +40,12 @@ enum Step {
         entity: u8,
         field: u8,
     },
+    /// Asks for rows to be read beside the shard.
+    Ask(u8),
+    /// The oldest of these reads is made.
+    ReadBeside,
+    /// The oldest rows that were read so come in.
+    TakeRows,
     ScanFields {
         entity: u8,
         prefix: bool,
@@ -109,6 +117,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(entity, start, count, value)| Step::Bulk { entity, start, count, value }),
         2 => (0..3u8, 1..60u8).prop_map(|(entity, count)| Step::Drain { entity, count }),
         4 => (0..9u8, 0..200u8).prop_map(|(entity, field)| Step::Get { entity, field }),
+        4 => (0..9u8).prop_map(Step::Ask),
+        3 => Just(Step::ReadBeside),
+        3 => Just(Step::TakeRows),
         4 => (0..9u8, any::<bool>(), proptest::option::of(0..200u8), 0..200u8, proptest::option::of(0..2000u16))
             .prop_map(|(entity, prefix, after, limit, max_bytes)| {
                 Step::ScanFields { entity, prefix, after, limit, max_bytes }
@@ -166,13 +177,16 @@ struct World {
     model: BTreeMap<EntityKey, Fields>,
     last_write: BTreeMap<EntityKey, Lsn>,
     out: VecDeque<FlushChunk>,
+    asked: VecDeque<ColdRead>,
+    read: VecDeque<ColdRows>,
 }
 
 impl World {
     fn new(checkpoint: Arc<dyn Checkpoint>) -> Self {
         let store = Store::open(SHARD, Arc::clone(&checkpoint), 1).expect("opens").with_append_only(&entity(2));
         let (model, last_write) = (BTreeMap::new(), BTreeMap::new());
-        World { checkpoint, store, log: Vec::new(), durable: 0, model, last_write, out: VecDeque::new() }
+        let (asked, read) = (VecDeque::new(), VecDeque::new());
+        World { checkpoint, store, log: Vec::new(), durable: 0, model, last_write, out: VecDeque::new(), asked, read }
     }
 
     fn model_apply(&mut self, lsn: Lsn, writes: &[Write]) {
@@ -443,6 +457,13 @@ impl World {
                 let expected = self.model.get(&entity).and_then(|fields| fields.get(&name));
                 assert_eq!(self.store.get(&entity, &name), Ok(expected));
             }
+            Step::Ask(number) => self.asked.extend(self.store.cold_read(entity(number))),
+            Step::ReadBeside => self.read.extend(self.asked.pop_front().map(ColdRead::read)),
+            Step::TakeRows => {
+                if let Some(rows) = self.read.pop_front() {
+                    self.store.take_rows(rows);
+                }
+            }
             Step::ScanFields { entity: number, prefix, after, limit, max_bytes } => {
                 let prefix = if prefix { &b"f"[..] } else { b"" };
                 let after = after.map(field);
@@ -622,6 +643,32 @@ fn a_field_put_where_a_queue_was_drained_is_found_again() {
         assert!(world.store.resident_bytes() < before, "clean fields of a dirty entity can go");
         world.check_scan(&entity(0), b"", None, 2000);
     }
+    world.finish();
+}
+
+/// What is read beside the shard comes in late: the entity was deleted, and that was flushed and forgotten.
+#[test]
+fn rows_that_are_older_than_what_memory_has_forgotten_are_not_taken() {
+    let mut world = World::new(Arc::new(MemoryCheckpoint::new()));
+    world.commit(vec![write(0, 3, Some(1)), write(0, 4, Some(1)), write(1, 3, Some(1))]);
+    let flush_and_forget = |world: &mut World| {
+        world.flush_all();
+        world.store.settle(usize::MAX);
+        world.store.evict(0);
+    };
+    flush_and_forget(&mut world);
+    let read = |world: &World| world.store.cold_read(entity(0)).expect("it is cold").read();
+    let rows = read(&world);
+    world.commit(vec![write(0, 3, None), write(0, 4, Some(2))]);
+    flush_and_forget(&mut world);
+    assert!(!world.store.take_rows(rows), "they are too old");
+    let rows = read(&world);
+    world.commit(vec![write(0, 4, Some(3))]);
+    assert!(world.store.take_rows(rows), "memory knows better where they are too old");
+    assert!(!world.store.is_cold(&entity(0)), "it is in memory now");
+    let rows = world.store.cold_read(entity(1)).expect("it is cold").read();
+    world.crash(255, 7);
+    assert!(!world.store.take_rows(rows), "they are of an earlier opening");
     world.finish();
 }
 

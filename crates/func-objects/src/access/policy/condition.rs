@@ -79,31 +79,31 @@ impl Operator {
     fn parse(name: &str) -> Option<Self> {
         use Comparison::{Address, Arn, Bool, Date, Like, Null, Numeric, Text, TextIgnoringCase};
         use Order::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual};
-        let (comparison, is_negated) = match name.to_ascii_lowercase().as_str() {
-            "stringequals" | "binaryequals" => (Text, false),
-            "stringnotequals" => (Text, true),
-            "stringequalsignorecase" => (TextIgnoringCase, false),
-            "stringnotequalsignorecase" => (TextIgnoringCase, true),
-            "stringlike" => (Like, false),
-            "stringnotlike" => (Like, true),
-            "numericequals" => (Numeric(Equal), false),
-            "numericnotequals" => (Numeric(Equal), true),
-            "numericlessthan" => (Numeric(Less), false),
-            "numericlessthanequals" => (Numeric(LessOrEqual), false),
-            "numericgreaterthan" => (Numeric(Greater), false),
-            "numericgreaterthanequals" => (Numeric(GreaterOrEqual), false),
-            "dateequals" => (Date(Equal), false),
-            "datenotequals" => (Date(Equal), true),
-            "datelessthan" => (Date(Less), false),
-            "datelessthanequals" => (Date(LessOrEqual), false),
-            "dategreaterthan" => (Date(Greater), false),
-            "dategreaterthanequals" => (Date(GreaterOrEqual), false),
-            "bool" => (Bool, false),
-            "ipaddress" => (Address, false),
-            "notipaddress" => (Address, true),
-            "arnequals" | "arnlike" => (Arn, false),
-            "arnnotequals" | "arnnotlike" => (Arn, true),
-            "null" => (Null, false),
+        let (comparison, is_negated) = match name {
+            "StringEquals" | "BinaryEquals" => (Text, false),
+            "StringNotEquals" => (Text, true),
+            "StringEqualsIgnoreCase" => (TextIgnoringCase, false),
+            "StringNotEqualsIgnoreCase" => (TextIgnoringCase, true),
+            "StringLike" => (Like, false),
+            "StringNotLike" => (Like, true),
+            "NumericEquals" => (Numeric(Equal), false),
+            "NumericNotEquals" => (Numeric(Equal), true),
+            "NumericLessThan" => (Numeric(Less), false),
+            "NumericLessThanEquals" => (Numeric(LessOrEqual), false),
+            "NumericGreaterThan" => (Numeric(Greater), false),
+            "NumericGreaterThanEquals" => (Numeric(GreaterOrEqual), false),
+            "DateEquals" => (Date(Equal), false),
+            "DateNotEquals" => (Date(Equal), true),
+            "DateLessThan" => (Date(Less), false),
+            "DateLessThanEquals" => (Date(LessOrEqual), false),
+            "DateGreaterThan" => (Date(Greater), false),
+            "DateGreaterThanEquals" => (Date(GreaterOrEqual), false),
+            "Bool" => (Bool, false),
+            "IpAddress" => (Address, false),
+            "NotIpAddress" => (Address, true),
+            "ArnEquals" | "ArnLike" => (Arn, false),
+            "ArnNotEquals" | "ArnNotLike" => (Arn, true),
+            "Null" => (Null, false),
             _ => return None,
         };
         Some(Self { comparison, is_negated })
@@ -111,7 +111,7 @@ impl Operator {
 }
 
 impl Condition {
-    /// Reads an operator with its key and values.
+    /// Reads an operator with its key and values. Names of operators count with their case, those of keys do not.
     ///
     /// # Errors
     /// What is wrong with them.
@@ -119,13 +119,12 @@ impl Condition {
         let unknown = || format!("Invalid Condition type : {operator}");
         let (set, name) = match operator.split_once(':') {
             None => (Set::Single, operator),
-            Some((set, name)) if set.eq_ignore_ascii_case("ForAllValues") => (Set::All, name),
-            Some((set, name)) if set.eq_ignore_ascii_case("ForAnyValue") => (Set::Any, name),
+            Some(("ForAllValues", name)) => (Set::All, name),
+            Some(("ForAnyValue", name)) => (Set::Any, name),
             Some(_) => return Err(unknown()),
         };
-        const IF_EXISTS: &str = "ifexists";
-        let if_exists = name.to_ascii_lowercase().ends_with(IF_EXISTS);
-        let name = if if_exists { &name[..name.len() - IF_EXISTS.len()] } else { name };
+        let bare = name.strip_suffix("IfExists");
+        let (name, if_exists) = (bare.unwrap_or(name), bare.is_some());
         let operator = Operator::parse(name).ok_or_else(unknown)?;
         if operator.comparison == Comparison::Null && (if_exists || set != Set::Single) {
             return Err(unknown());

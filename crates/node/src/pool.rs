@@ -1,7 +1,7 @@
-//! Threads for what would hold a core: reading, writing and hashing bodies.
+//! Threads for what would hold a core: reading rows, and reading, writing and hashing bodies.
 //!
-//! Their number is fixed and jobs wait in the order in which they came. Each body has one job here at a time, and one
-//! read ahead. So the number of bodies on their way bounds the queue. Must not know what the jobs do.
+//! Their number is fixed and jobs wait in the order in which they came. Whoever brings jobs bounds the queue: each body on
+//! its way has one job at a time and one read ahead. Must not know what the jobs do.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -33,15 +33,22 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Starts so many threads with this name.
+    /// Starts so many threads with this name, nicer than the cores by so much.
     ///
     /// # Errors
     /// The operating system's, when it gives no thread.
-    pub(crate) fn start(name: &str, threads: usize) -> std::io::Result<(Self, Vec<JoinHandle<()>>)> {
+    pub(crate) fn start(name: &str, threads: usize, niceness: i32) -> std::io::Result<(Self, Vec<JoinHandle<()>>)> {
         let shared = Arc::new(Shared::default());
         let start = |index| {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(format!("{name}-{index}")).spawn(move || run(&shared))
+            std::thread::Builder::new().name(format!("{name}-{index}")).spawn(move || {
+                // For Linux it is this thread's own. Where it is refused, all works as well, but the cores get less of the CPU.
+                if let Err(error) = rustix::process::nice(niceness) {
+                    let thread = std::thread::current();
+                    tracing::warn!(%error, thread = thread.name(), "a thread that should give way has the priority of cores");
+                }
+                run(&shared);
+            })
         };
         let handles = (0..threads).map(start).collect::<Result<Vec<_>, _>>()?;
         Ok((Self { shared }, handles))
@@ -97,9 +104,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_threads_give_way_and_the_others_of_the_process_do_not() {
+        let own = || rustix::process::getpriority_process(None).expect("a priority");
+        let before = own();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (pool, threads) = Pool::start("body", 1, 5).expect("a thread");
+        assert_eq!(runtime.block_on(pool.run(own)), Ok((before + 5).min(19)));
+        assert_eq!(own(), before);
+        pool.close();
+        for thread in threads {
+            thread.join().expect("it does not panic");
+        }
+    }
+
+    #[test]
     fn a_job_that_panics_ends_alone_and_the_rest_is_done_before_the_end() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let (pool, threads) = Pool::start("body", 2).expect("threads");
+        let (pool, threads) = Pool::start("body", 2, 0).expect("threads");
         let bad = pool.run(|| panic!("planted"));
         let good: Vec<_> = (0..100_u64).map(|number| pool.run(move || number * 2)).collect();
         pool.close();
