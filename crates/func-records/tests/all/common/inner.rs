@@ -109,7 +109,7 @@ impl Inner {
                 }
                 "send" if !input_text.contains("\"again\"") => {
                     let input = Bytes::from_static(b"{\"again\":true}");
-                    let message = Message { handler: id, key: key.to_vec(), input, delay_ms: 5 };
+                    let message = Message { handler: id, key: key.to_vec(), input, delay_ms: 5, id: None };
                     host.send(message).expect("sends");
                 }
                 "count" => {
