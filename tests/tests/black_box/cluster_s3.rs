@@ -196,6 +196,48 @@ fn revive_emptied(demo: &Demo, folder: &Path, node: u16) -> Foreground {
     demo.revive(node)
 }
 
+/// Changes some bytes in the middle of each file with contents.
+fn damage_contents(folder: &Path, node: u16) {
+    for kind in ["segments", "files"] {
+        for entry in std::fs::read_dir(folder.join(format!("n{node}/bodies/{kind}"))).expect("a folder") {
+            let path = entry.expect("read").path();
+            let mut bytes = std::fs::read(&path).expect("read");
+            let middle = bytes.len() / 2;
+            bytes[middle..middle + 80].iter_mut().for_each(|byte| *byte ^= 0x55);
+            std::fs::write(&path, bytes).expect("changed");
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_on_one_node_is_read_from_another_and_mended() {
+    if !has_programs(&["curl", "cmp", "md5sum"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let demo = Demo::with_s3(&folder);
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    let sizes = [("small", 100_000), ("large", 20 << 20)];
+    let contents = sizes.map(|(name, bytes)| (format!("/photos/{name}"), content(data.path(), name, bytes)));
+    for (path, content) in &contents {
+        put_file(&demo, 1, path, &content.0);
+        assert_has(&demo, 2, path, content);
+    }
+    wait_until("node 2 holds them", || bytes_of_bodies(&folder, 2) > 20 << 20);
+    damage_contents(&folder, 2);
+    for (path, content) in &contents {
+        assert!(has(&demo, 2, path, content), "{path} is read from another node");
+    }
+    let is_mended = |log: String| log.matches("a damaged body was replaced").count() == contents.len();
+    let log = folder.join("n2").join("log.txt");
+    wait_until("both are mended", || std::fs::read_to_string(&log).is_ok_and(is_mended));
+    for (path, content) in &contents {
+        assert!(has(&demo, 2, path, content));
+    }
+}
+
 #[test]
 fn contents_outlive_one_node_after_the_other() {
     if !has_programs(&["curl", "cmp", "md5sum"]) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::objects::BodyRead;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
-use millrace_blobs::{BodyName, BodyReader};
+use millrace_blobs::{BlobError, BodyName, BodyReader};
 use millrace_replica::NodeId;
 
 use super::errors::body_failed;
@@ -23,7 +23,8 @@ type Piece = Pin<Box<dyn Future<Output = Result<Result<Bytes, Error>, Error>> + 
 
 /// Where a body is.
 pub(crate) enum Place {
-    Here(BodyReader),
+    /// On this node. In a cluster others may have what is damaged here.
+    Here(BodyReader, Option<(Arc<Carrier>, BodyName)>),
     /// On another node, with so many bytes.
     There(Arc<Carrier>, NodeId, BodyName, u64),
 }
@@ -63,7 +64,7 @@ impl BodyOut {
         let mut bodies = Vec::with_capacity(places.len());
         for place in places {
             let own = match &place {
-                Place::Here(reader) => reader.length(),
+                Place::Here(reader, _) => reader.length(),
                 Place::There(.., own) => *own,
             };
             bodies.push(Stored { place: Arc::new(place), begins_at: length, length: own });
@@ -90,13 +91,26 @@ impl BodyOut {
             let piece = async move { Ok(carrier.read_far(node, name, offset, bytes as u32).await) };
             return self.ahead.push_back(Box::pin(piece));
         }
-        self.ahead.push_back(Box::pin(store.pool.run(move || {
+        let others = if let Place::Here(_, others) = &*place { others.clone() } else { None };
+        let reading = store.pool.run(move || {
             let mut piece = vec![0; bytes as usize];
-            if let Place::Here(reader) = &*place {
-                reader.read_at(offset, &mut piece).map_err(|error| body_failed(&error))?;
+            if let Place::Here(reader, _) = &*place {
+                reader.read_at(offset, &mut piece)?;
             }
             Ok(Bytes::from(piece))
-        })));
+        });
+        self.ahead.push_back(Box::pin(async move {
+            match (reading.await?, others) {
+                (Err(BlobError::Rot(..)), Some((carrier, name))) => {
+                    let piece = carrier.read_any(name, offset, bytes as u32).await;
+                    if piece.is_ok() {
+                        tokio::spawn(async move { carrier.mend(name).await });
+                    }
+                    Ok(piece)
+                }
+                (piece, _) => Ok(piece.map_err(|error| body_failed(&error))),
+            }
+        }));
     }
 }
 

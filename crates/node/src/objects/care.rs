@@ -14,7 +14,7 @@ use millrace_blobs::{BlobError, Cursor, Owned};
 
 use super::BodyStore;
 use crate::backend::CoreHandle;
-use crate::cluster::UNSETTLED;
+use crate::cluster::{Carrier, UNSETTLED};
 
 /// Bodies that are asked for at a time.
 const OWNERS: usize = 64;
@@ -67,7 +67,7 @@ pub(crate) async fn look_after(node: CoreHandle, store: Arc<BodyStore>) {
         return;
     }
     loop {
-        if scrub(&store).await.is_err() {
+        if scrub(&store, node.shared().carrier.as_deref()).await.is_err() {
             return;
         }
         tokio::time::sleep(ROUND).await;
@@ -142,8 +142,8 @@ async fn ask(node: &CoreHandle, owner: &BodyOwner<'_>, operation: ObjectOperatio
     }
 }
 
-/// Reads every body once, and tells of the damaged ones.
-async fn scrub(store: &Arc<BodyStore>) -> Result<(), Error> {
+/// Reads every body once, and tells of the damaged ones. In a cluster they are got anew.
+async fn scrub(store: &Arc<BodyStore>, carrier: Option<&Carrier>) -> Result<(), Error> {
     let mut cursor = Some(Cursor::default());
     while let Some(from) = cursor {
         let bodies = Arc::clone(&store.bodies);
@@ -152,6 +152,9 @@ async fn scrub(store: &Arc<BodyStore>) -> Result<(), Error> {
             let owner = damaged.owner.as_deref().and_then(BodyOwner::from_bytes);
             let (bucket, key) = owner.map_or(("?", "?"), |owner| (owner.bucket, owner.key));
             tracing::error!(bucket, key, error = %damaged.what, "an object is damaged on the disk");
+            if let Some(carrier) = carrier {
+                carrier.mend(damaged.name).await;
+            }
         }
         cursor = next;
         tokio::time::sleep(PAUSE).await;

@@ -105,11 +105,14 @@ impl CoreHandle {
         if *content == Content::Inline {
             return Ok(Some(BodyOut::inline(inline)));
         }
-        let store = self.body_store()?;
+        let (store, carrier) = (self.body_store()?, self.shared().carrier.clone());
         let mut places = Vec::new();
         for number in numbers(content) {
-            match store.bodies.read(BodyName { shard, number }) {
-                Ok(reader) => places.push(Place::Here(reader)),
+            let name = BodyName { shard, number };
+            match store.bodies.read(name) {
+                Ok(reader) => places.push(Place::Here(reader, carrier.clone().map(|carrier| (carrier, name)))),
+                // `open_far` finds it elsewhere.
+                Err(BlobError::Rot(..)) if carrier.is_some() => return Ok(None),
                 Err(BlobError::Gone(_)) => return Ok(None),
                 Err(error) => return Err(body_failed(&error)),
             }
@@ -125,7 +128,7 @@ impl CoreHandle {
         for number in numbers(content) {
             let name = BodyName { shard, number };
             match store.bodies.read(name) {
-                Ok(reader) => places.push(Place::Here(reader)),
+                Ok(reader) => places.push(Place::Here(reader, Some((Arc::clone(&carrier), name)))),
                 // One that is damaged here may be whole elsewhere.
                 Err(BlobError::Gone(_) | BlobError::Rot(..)) => {
                     let Some((node, length)) = carrier.find(name).await? else { return Ok(None) };

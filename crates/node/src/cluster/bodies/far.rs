@@ -29,6 +29,15 @@ impl Carrier {
         if is_known { Ok(None) } else { Err(unreachable(name)) }
     }
 
+    /// Some bytes of a body that is damaged here.
+    ///
+    /// # Errors
+    /// As [`Carrier::read_far`].
+    pub(crate) async fn read_any(&self, name: BodyName, offset: u64, bytes: u32) -> Result<Bytes, Error> {
+        let node = self.others(name).first().copied().ok_or_else(|| unreachable(name))?;
+        self.read_far(node, name, offset, bytes).await
+    }
+
     /// Some bytes of a body of another node: of that one, or of any that has them.
     ///
     /// # Errors

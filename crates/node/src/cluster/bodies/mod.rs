@@ -72,6 +72,8 @@ pub(crate) struct Carrier {
     heard: Mutex<Option<UnboundedReceiver<Question>>>,
     /// Bodies on their way to here.
     pulling: Mutex<BTreeSet<BodyName>>,
+    /// Bodies that are damaged here and got anew.
+    mending: Mutex<BTreeSet<BodyName>>,
     /// Bodies that came from other nodes, until somebody says that an entry refers to them.
     unsettled: Mutex<BTreeMap<BodyName, (Instant, Unsettled)>>,
     pulls: Arc<Semaphore>,
@@ -115,6 +117,7 @@ impl Carrier {
             questions,
             heard: Mutex::new(Some(heard)),
             pulling: Mutex::default(),
+            mending: Mutex::default(),
             unsettled: Mutex::default(),
             pulls: Arc::new(Semaphore::new(PULLS)),
             offers: Mutex::default(),

@@ -1,5 +1,8 @@
 //! A body comes to this node: part by part, the next one while the last one is written.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
 use bytes::Bytes;
 use millrace_base::Error;
 use millrace_blobs::{BodyName, BodyWriter, Unsettled};
@@ -9,12 +12,21 @@ use tokio::time::Instant;
 use super::{BodyWord, Carrier, FIRST_BYTES, PART_BYTES, UNSETTLED, locked};
 use crate::objects::body_failed;
 
-/// A body that is on its way to here, until this is dropped.
-struct Pulling<'a>(&'a Carrier, BodyName);
+/// A body is among these until this is dropped.
+struct Among<'a>(&'a Mutex<BTreeSet<BodyName>>, BodyName);
 
-impl Drop for Pulling<'_> {
+impl<'a> Among<'a> {
+    /// `None`: it is among them already.
+    fn insert(names: &'a Mutex<BTreeSet<BodyName>>, name: BodyName) -> Option<Self> {
+        // Not `then_some`: what that makes in vain takes the name out when it is dropped.
+        let is_new = locked(names).insert(name);
+        is_new.then(|| Self(names, name))
+    }
+}
+
+impl Drop for Among<'_> {
     fn drop(&mut self) {
-        locked(&self.0.pulling).remove(&self.1);
+        locked(self.0).remove(&self.1);
     }
 }
 
@@ -50,6 +62,17 @@ impl Carrier {
         false
     }
 
+    /// Gets a body anew that is damaged here. It stays as it is unless another node has it.
+    pub(crate) async fn mend(&self, name: BodyName) {
+        let Some(_mending) = Among::insert(&self.mending, name) else { return };
+        if let Ok(Some(_)) = self.find(name).await {
+            self.store.bodies.free(name);
+            if self.obtain(name).await {
+                tracing::info!(body = %name, "a damaged body was replaced by another node's copy");
+            }
+        }
+    }
+
     pub(super) async fn obtain_from(&self, node: NodeId, name: BodyName) -> bool {
         let first = BodyWord::Read { offset: 0, bytes: FIRST_BYTES as u32 };
         let Some(BodyWord::Data { length, owner, bytes }) = self.question(node, name, &first).await else {
@@ -75,10 +98,7 @@ impl Carrier {
         if self.store.bodies.has(name) {
             return Some(Ok(()));
         }
-        if !locked(&self.pulling).insert(name) {
-            return None;
-        }
-        let _pulling = Pulling(self, name);
+        let _pulling = Among::insert(&self.pulling, name)?;
         // It is never closed.
         let _place = self.pulls.acquire().await.ok()?;
         // It may have come while this one waited.
