@@ -19,6 +19,9 @@ use crate::results::{Waiter, invocation_field};
 const FIRST_PAUSE_MS: u64 = 50;
 const LONGEST_PAUSE_MS: u64 = 60_000;
 
+/// The first pause doubled so often is over the longest one.
+const LONGEST_SHIFT: u32 = 11;
+
 /// The outcome that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
@@ -49,7 +52,7 @@ impl Workflows {
         let Some(workflow) = self.live.get_mut(&id) else { return };
         let Some(open) = workflow.open.get_mut(&operation) else { return };
         open.attempts += 1;
-        let pause_ms = FIRST_PAUSE_MS.checked_shl(open.attempts - 1).unwrap_or(LONGEST_PAUSE_MS).min(LONGEST_PAUSE_MS);
+        let pause_ms = (FIRST_PAUSE_MS << (open.attempts - 1).min(LONGEST_SHIFT)).min(LONGEST_PAUSE_MS);
         let again = context.world.now.plus(pause_ms);
         self.timers.insert((again, id, operation));
         self.timers.extend(awaited.until.map(|until| (until, id, operation)));
