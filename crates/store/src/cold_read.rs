@@ -65,12 +65,12 @@ pub struct ColdRead {
     checkpoint: Arc<dyn Checkpoint>,
     shard: ShardId,
     entity: EntityKey,
-    seen: Seen,
+    moment: Moment,
 }
 
 /// Of which store this is, and what it had forgotten when the read was asked for.
 #[derive(Clone)]
-struct Seen {
+struct Moment {
     store: Arc<()>,
     confirmed_chunks: u64,
 }
@@ -79,7 +79,7 @@ struct Seen {
 pub struct ColdRows {
     shard: ShardId,
     entity: EntityKey,
-    seen: Seen,
+    moment: Moment,
     found: Result<Found, StoreError>,
 }
 
@@ -94,14 +94,14 @@ impl ColdRead {
     #[must_use]
     pub fn read(self) -> ColdRows {
         let found = Found::read(&*self.checkpoint, &row_key(self.shard, self.entity.as_bytes(), b""));
-        ColdRows { shard: self.shard, entity: self.entity, seen: self.seen, found }
+        ColdRows { shard: self.shard, entity: self.entity, moment: self.moment, found }
     }
 
     /// What to bring back where reading ends without a result.
     #[must_use]
     pub fn without_result(&self) -> ColdRows {
         let found = Err(StoreError::Checkpoint("reading ended without a result".to_owned()));
-        ColdRows { shard: self.shard, entity: self.entity.clone(), seen: self.seen.clone(), found }
+        ColdRows { shard: self.shard, entity: self.entity.clone(), moment: self.moment.clone(), found }
     }
 }
 
@@ -137,15 +137,15 @@ impl Store {
             checkpoint: Arc::clone(&self.checkpoint),
             shard: self.shard,
             entity,
-            seen: Seen { store: Arc::clone(&self.identity), confirmed_chunks: self.confirmed_chunks },
+            moment: Moment { store: Arc::clone(&self.identity), confirmed_chunks: self.confirmed_chunks },
         })
     }
 
     /// Takes in what was read beside the shard. Says whether it did. If not, the next read goes to the checkpoint: the
     /// rows may be older than what memory has forgotten since, they are of an earlier opening, or reading failed.
     pub fn take_rows(&mut self, rows: ColdRows) -> bool {
-        let ColdRows { entity, seen, found, .. } = rows;
-        if !Arc::ptr_eq(&seen.store, &self.identity) || seen.confirmed_chunks != self.confirmed_chunks {
+        let ColdRows { entity, moment, found, .. } = rows;
+        if !Arc::ptr_eq(&moment.store, &self.identity) || moment.confirmed_chunks != self.confirmed_chunks {
             return false;
         }
         // The read that follows tells who asked of a failure.

@@ -452,11 +452,7 @@ impl World {
                 self.commit(fields.map(|field| write(entity, field, value)).collect());
             }
             Step::Drain { entity: number, count } => self.drain(number, count),
-            Step::Get { entity: number, field: name } => {
-                let (entity, name) = (entity(number), field(name));
-                let expected = self.model.get(&entity).and_then(|fields| fields.get(&name));
-                assert_eq!(self.store.get(&entity, &name), Ok(expected));
-            }
+            Step::Get { entity: number, field: name } => self.check_get(&entity(number), &field(name)),
             Step::Ask(number) => self.asked.extend(self.store.cold_read(entity(number))),
             Step::ReadBeside => self.read.extend(self.asked.pop_front().map(ColdRead::read)),
             Step::TakeRows => {
@@ -511,6 +507,11 @@ impl World {
             }
             Step::Crash { keep, seed } => self.crash(keep, seed),
         }
+    }
+
+    fn check_get(&mut self, entity: &EntityKey, name: &[u8]) {
+        let expected = self.model.get(entity).and_then(|fields| fields.get(name));
+        assert_eq!(self.store.get(entity, name), Ok(expected));
     }
 
     fn drain(&mut self, number: u8, count: u8) {
