@@ -217,6 +217,7 @@ impl<P: Platform> Core<P> {
             waiting + locked_entities + unfinished == 0
         };
         self.queue.read_count() + self.pending.len() + self.unplaced.len() + self.events.len() == 0
+            && self.cold_reads.is_empty()
             && !self.has_given_up_lately()
             && self.shards().all(is_idle)
     }
