@@ -225,12 +225,17 @@ fn what_is_damaged_on_one_node_is_read_from_another_and_mended() {
         put_file(&demo, 1, path, &content.0);
         assert_has(&demo, 2, path, content);
     }
-    wait_until("node 2 holds them", || bytes_of_bodies(&folder, 2) > 20 << 20);
+    let names = |kind: &str| std::fs::read_dir(folder.join(format!("n2/bodies/{kind}"))).expect("a folder");
+    let sizes = |kind: &str| names(kind).map(|entry| entry.and_then(|entry| entry.metadata()).map_or(0, |of| of.len()));
+    let is_whole = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| !entry.file_name().to_string_lossy().ends_with(".new"))
+    };
+    wait_until("node 2 holds them", || names("files").any(is_whole) && sizes("segments").sum::<u64>() > 100_000);
     damage_contents(&folder, 2);
     for (path, content) in &contents {
         assert!(has(&demo, 2, path, content), "{path} is read from another node");
     }
-    let is_mended = |log: String| log.matches("a damaged body was replaced").count() == contents.len();
+    let is_mended = |log: String| log.matches("a damaged body was replaced").count() >= contents.len();
     let log = folder.join("n2").join("log.txt");
     wait_until("both are mended", || std::fs::read_to_string(&log).is_ok_and(is_mended));
     for (path, content) in &contents {
