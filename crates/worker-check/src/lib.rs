@@ -69,6 +69,8 @@ fn outcome_of(bench: &Bench<'_>, case: &'static Case) -> Outcome {
     let started = Instant::now();
     let verdict = if case.name.starts_with(cases::SIGNED) && bench.secret().is_none() {
         Verdict::Skipped("no secret is given")
+    } else if cases::OF_VERSION_2.contains(&case.name) && bench.version() < 2 {
+        Verdict::Skipped("the worker does not speak version 2 of the protocol")
     } else {
         (case.run)(bench).map_or_else(Verdict::Failed, |()| Verdict::Passed)
     };

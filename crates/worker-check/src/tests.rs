@@ -42,6 +42,7 @@ fn there_are_many_cases_and_each_has_a_name_of_its_own() {
     assert_eq!(names.len(), cases().count());
     assert!(names.len() >= 120, "{}", names.len());
     assert!(cases().all(|case| case.name.split_once('/').is_some() && !case.expected.is_empty()));
+    assert!(cases::OF_VERSION_2.iter().all(|name| names.contains(name)));
 }
 
 #[test]

@@ -186,9 +186,6 @@ pub(super) const CASES: &[Case] = &[
         name: "calls/send-as",
         expected: "from version 2 on, SEND has the id that the workflow is to have",
         run: |bench| {
-            if bench.version() < 2 {
-                return Ok(());
-            }
             let input = json!(["shop", "ben", "pay", {"n": 5}, "order-17"]);
             let done = Scene::new(bench, "send_as", &input).run(&mut |frame, _| match frame {
                 WorkerFrame::Send { id, .. } => Some(result(&json!(id))),

@@ -15,6 +15,10 @@ use crate::Case;
 /// Cases of this group need the worker's secret.
 pub(crate) const SIGNED: &str = "signature/";
 
+/// Cases of what version 2 of the protocol has added.
+pub(crate) const OF_VERSION_2: [&str; 4] =
+    ["calls/send-as", "workflow/result", "workflow/result-limited", "workflow/result-fails"];
+
 /// All groups, in the order in which they run.
 pub(crate) const GROUPS: [&[Case]; 9] = [
     discovery::CASES,

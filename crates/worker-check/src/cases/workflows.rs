@@ -57,9 +57,6 @@ fn wait(bench: &Bench<'_>, timeout_ms: Option<u64>) -> Result<(), String> {
 
 /// What a workflow asks for that waits for another one: its id and time limit.
 fn awaited(bench: &Bench<'_>, timeout_ms: Option<u64>) -> Result<(), String> {
-    if bench.version() < 2 {
-        return Ok(());
-    }
     let scene = Scene::workflow(bench, "flow_result", &json!(["order-17", timeout_ms]));
     let done =
         scene.run(&mut |frame, _| matches!(frame, WorkerFrame::Await { .. }).then(|| result(&json!({"n": 5}))))?;
@@ -208,9 +205,6 @@ pub(super) const CASES: &[Case] = &[
         name: "workflow/result-fails",
         expected: "the error of a workflow that was awaited is thrown, and keeps its code",
         run: |bench| {
-            if bench.version() < 2 {
-                return Ok(());
-            }
             let scene = Scene::workflow(bench, "flow_result", &json!(["order-17", null]));
             let done = scene.run(&mut |frame, _| {
                 matches!(frame, WorkerFrame::Await { .. }).then(|| error("aborted", "no such luck", ""))
