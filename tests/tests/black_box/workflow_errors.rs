@@ -272,6 +272,8 @@ fn a_message_is_in_sight_from_its_first_failure_on_and_is_given_up_while_it_wait
     let left = waiting["dead_letters"].as_array().expect("a list");
     assert_eq!(left.len(), 1, "{waiting}");
     let left = left[0]["id"].as_str().expect("an id").to_owned();
+    // Its next try is seconds away then, so that it is not made before somebody asks for it.
+    failed(&server, &other, 6);
     assert_eq!(app(true).deploy(&server, "steps").status, 200);
     let retried = millrace(&["dead-letters", "--retry", &left, "--url", &url]);
     assert_eq!(retried.code, Some(0), "{}", retried.err);
