@@ -1,6 +1,6 @@
 //! Objects over S3 in a cluster: every node answers, and a node may be lost.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use millrace_tests::{Foreground, Output, has_programs, millrace, wait_until};
@@ -196,6 +196,19 @@ fn revive_emptied(demo: &Demo, folder: &Path, node: u16) -> Foreground {
     demo.revive(node)
 }
 
+/// A folder, that of a cluster in it, and the cluster. The cluster has a user and a bucket.
+fn with_photos() -> Option<(tempfile::TempDir, PathBuf, Demo)> {
+    if !has_programs(&["curl", "cmp", "md5sum"]) {
+        return None;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let demo = Demo::with_s3(&folder);
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    Some((data, folder, demo))
+}
+
 /// Changes some bytes in the middle of each file with contents.
 fn damage_contents(folder: &Path, node: u16) {
     for kind in ["segments", "files"] {
@@ -211,14 +224,7 @@ fn damage_contents(folder: &Path, node: u16) {
 
 #[test]
 fn what_is_damaged_on_one_node_is_read_from_another_and_mended() {
-    if !has_programs(&["curl", "cmp", "md5sum"]) {
-        return;
-    }
-    let data = tempfile::tempdir().expect("a folder");
-    let folder = data.path().join("demo");
-    let demo = Demo::with_s3(&folder);
-    add_ann(&demo, 1);
-    done(&demo, 1, &["-X", "PUT"], "/photos");
+    let Some((data, folder, demo)) = with_photos() else { return };
     let sizes = [("small", 100_000), ("large", 20 << 20)];
     let contents = sizes.map(|(name, bytes)| (format!("/photos/{name}"), content(data.path(), name, bytes)));
     for (path, content) in &contents {
@@ -245,14 +251,7 @@ fn what_is_damaged_on_one_node_is_read_from_another_and_mended() {
 
 #[test]
 fn contents_outlive_one_node_after_the_other() {
-    if !has_programs(&["curl", "cmp", "md5sum"]) {
-        return;
-    }
-    let data = tempfile::tempdir().expect("a folder");
-    let folder = data.path().join("demo");
-    let demo = Demo::with_s3(&folder);
-    add_ann(&demo, 1);
-    done(&demo, 1, &["-X", "PUT"], "/photos");
+    let Some((data, folder, demo)) = with_photos() else { return };
     let mut expected = put_contents(&demo, data.path());
     let has_all = |node: u16, expected: &Expected| {
         expected.iter().for_each(|(path, content)| assert_has(&demo, node, path, content));
