@@ -208,7 +208,7 @@ pub trait Host {
     /// # Errors
     /// `forbidden` in other apps.
     fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
-        Err(Error::new(ErrorCode::Forbidden, "only a built-in app reaches what belongs to another app"))
+        Err(not_built_in())
     }
 
     /// What only a workflow may ask for; `None` in other handlers.
@@ -224,6 +224,12 @@ pub trait Host {
 
     /// Writes a line to the node's log.
     fn log(&mut self, level: LogLevel, line: &str);
+}
+
+/// What an app is told that asks for what only built-in apps get.
+#[must_use]
+pub fn not_built_in() -> Error {
+    Error::new(ErrorCode::Forbidden, "only a built-in app reaches what belongs to another app")
 }
 
 /// What the engine of a built-in app may ask of the world beyond others.

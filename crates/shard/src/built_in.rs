@@ -2,7 +2,7 @@
 
 use millrace_api::{is_built_in, no_built_in_service};
 use millrace_base::{Error, ErrorCode, Name};
-use millrace_func::{BuiltInCall, HandlerId, HandlerKind, NestedCall, Program};
+use millrace_func::{BuiltInCall, HandlerId, HandlerKind, NestedCall, Program, not_built_in};
 
 use crate::checks::refused;
 use crate::world::World;
@@ -13,8 +13,7 @@ use crate::world::World;
 /// `forbidden` when the program belongs to no built-in app.
 pub(crate) fn check_built_in<'w>(caller: Program, world: &World<'w>) -> Result<&'w Name, Error> {
     let app = world.catalog.program(caller).map(|loaded| &loaded.app).filter(|app| is_built_in(app.as_str()));
-    let message = "only a built-in app reaches what belongs to another app";
-    app.ok_or_else(|| Error::new(ErrorCode::Forbidden, message))
+    app.ok_or_else(not_built_in)
 }
 
 /// What a built-in app calls in another app: a handler that any caller of that app may name. `on_behalf_of` is what the
