@@ -57,6 +57,8 @@ step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" s
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
 step "login of outside users" scripts/check-outside.sh
+# One minute, where the suite lies beside the repository.
+step "part of the S3 suite" tests/conformance/run.py --quick
 step "guides" guides
 # Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
 # The black-box tests mostly wait, so two a CPU run at a time.
