@@ -7,6 +7,7 @@ mod cluster;
 mod cluster_elastic;
 mod cluster_keys;
 mod cluster_lost;
+mod cluster_names;
 mod cluster_records;
 mod cluster_removed;
 mod cluster_rolling;
