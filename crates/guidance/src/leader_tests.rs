@@ -62,6 +62,7 @@ impl Cluster {
                 opened: self.opened_by(*node),
                 quiet_epoch: 0,
                 is_leaving: self.leaving.contains(node),
+                ..Status::default()
             };
             self.leader.audience().heard(self.now_ns, *node, status);
         }

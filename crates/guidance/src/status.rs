@@ -27,6 +27,12 @@ pub struct Status {
     /// The last guidance of which this node knew that all nodes follow it, at some moment at which nothing was under way here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub quiet_epoch: u64,
+    /// Its replica of the guidance has lost what it knew, and asks the others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_resyncing: bool,
+    /// Shards whose replicas here have lost what they knew, and ask the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resyncing: Vec<u16>,
     /// It is about to stop, or its disk is full: others should own its shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,

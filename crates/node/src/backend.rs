@@ -458,6 +458,8 @@ impl Serving for CoreHandle {
             Some(Hindrance::ShardStopped)
         } else if shared.read_only_cores.load(Ordering::Relaxed) > 0 {
             Some(Hindrance::DiskFull)
+        } else if cluster.is_some_and(|cluster| cluster.is_guidance_lost()) {
+            Some(Hindrance::MajorityLost)
         } else if cluster.is_some_and(|cluster| !cluster.is_guided()) {
             Some(Hindrance::Unguided)
         } else if cluster.is_some_and(|cluster| !cluster.hears_majority(now_ns)) {

@@ -41,7 +41,7 @@ mod worker_apps;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
-pub use cluster::{ClusterOptions, Member, Tables};
+pub use cluster::{ClusterOptions, Kept, Member, RescueError, Tables, rescue};
 pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE};
 pub use metrics::NodeMetrics;
 pub use node::{EngineMaker, Fronts, Node, StartError};

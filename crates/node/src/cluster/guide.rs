@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use millrace_api::MAJORITY_LOST;
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
 use millrace_guidance::{AppEntry, Audience, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step};
@@ -241,11 +242,13 @@ impl Guide {
         let now_ns = self.now_ns();
         let is_heard = self.cluster.hears_majority(now_ns);
         match self.majority.look(now_ns, is_heard) {
-            Some(Turn::Lost) if !self.cluster.is_removed() => tracing::warn!(
+            Some(Turn::Lost) if self.cluster.is_removed() => {}
+            Some(Turn::Lost) if self.cluster.is_guidance_lost() => tracing::error!("{MAJORITY_LOST}"),
+            Some(Turn::Lost) => tracing::warn!(
                 "this node hears no majority of the nodes any more: it answers calls with 503 until it does"
             ),
             Some(Turn::Back { after_ms }) => tracing::warn!(after_ms, "this node hears a majority of the nodes again"),
-            Some(Turn::Lost) | None => {}
+            None => {}
         }
     }
 
@@ -432,7 +435,7 @@ impl Guide {
 
     fn status(&self) -> Status {
         let guidance = self.cluster.guidance();
-        let Said { is_caught_up, obstacles, held, opened } = self.cluster.condition();
+        let Said { is_caught_up, obstacles, held, opened, lost } = self.cluster.condition();
         Status {
             incarnation: self.cluster.incarnation,
             guidance_epoch: guidance.epoch,
@@ -442,6 +445,8 @@ impl Guide {
             held,
             opened,
             quiet_epoch: self.cluster.quiet_epoch(),
+            is_resyncing: lost.guidance,
+            resyncing: lost.shards,
             // Others can write what a full disk cannot.
             is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed)
                 || self.shared.read_only_cores.load(Ordering::Relaxed) > 0,

@@ -17,10 +17,12 @@ mod inbound;
 mod leaving;
 mod loading;
 pub(crate) mod log_reader;
+mod lost;
 mod majority;
 mod nodes;
 pub(crate) mod records;
 mod replacing;
+mod rescue;
 mod rows;
 pub(crate) mod snapshots;
 mod start;
@@ -34,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
-use millrace_api::REMOVED;
+use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
 use millrace_guidance::{Guidance, Held, Obstacle, Opened, Status};
 use millrace_log::{Batch, RecoveredReplica};
@@ -47,8 +49,10 @@ pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use figures::ReplicationMetrics;
 pub(crate) use guide::guide;
+pub(crate) use lost::LostData;
 pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
+pub use rescue::{Kept, RescueError, rescue};
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
 pub(crate) use tables::serve as serve_tables;
@@ -158,7 +162,7 @@ pub(crate) enum Heard {
 }
 
 /// What another node has said of itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Other {
     /// The guidance that it follows.
     follows: u64,
@@ -168,6 +172,7 @@ struct Other {
     is_leaving: bool,
     /// The last guidance that all nodes followed when nothing was under way there.
     quiet_epoch: u64,
+    lost: LostData,
 }
 
 /// Why an appointment cannot be followed.
@@ -189,6 +194,7 @@ pub(crate) struct Condition {
     pub held: Vec<Held>,
     /// Shards that it serves in a later epoch than guidance says.
     pub opened: Vec<Opened>,
+    pub lost: LostData,
 }
 
 /// What the leader hears of this node's replicas.
@@ -197,6 +203,7 @@ pub(crate) struct Said {
     obstacles: Vec<Obstacle>,
     held: Vec<Held>,
     opened: Vec<Opened>,
+    lost: LostData,
 }
 
 /// A change of the guidance that somebody wants.
@@ -285,13 +292,16 @@ impl Cluster {
     /// Refuses whoever asks for what this node may not know yet: it has just started.
     ///
     /// # Errors
-    /// `overloaded`; `node-removed`, for ever.
+    /// `overloaded`; `node-removed`, for ever; `majority-lost`.
     pub(crate) fn check_guided(&self) -> Result<(), Error> {
         if self.is_removed() {
             return Err(Error::new(ErrorCode::NodeRemoved, REMOVED));
         }
         if self.is_guided() {
             return Ok(());
+        }
+        if self.is_guidance_lost() {
+            return Err(Error::new(ErrorCode::MajorityLost, MAJORITY_LOST));
         }
         let message = "this node has started and does not follow the cluster yet, for which it has to hear a majority of the \
                        nodes; nothing happened: try again";
@@ -332,20 +342,21 @@ impl Cluster {
         *self.voters.write().unwrap_or_else(PoisonError::into_inner) = voters.collect();
     }
 
+    /// Those that decide about the guidance.
+    fn voters(&self) -> Vec<NodeId> {
+        let voters = self.voters.read().unwrap_or_else(PoisonError::into_inner);
+        if voters.is_empty() { self.options.members.iter().map(|member| member.node).collect() } else { voters.clone() }
+    }
+
     /// Whether a majority of those that decide about the guidance is among these.
     fn is_majority(&self, is_in: impl Fn(NodeId) -> bool) -> bool {
-        let voters = self.voters.read().unwrap_or_else(PoisonError::into_inner);
-        let all = if voters.is_empty() {
-            self.options.members.iter().map(|member| member.node).collect()
-        } else {
-            voters.clone()
-        };
+        let all = self.voters();
         all.iter().filter(|node| is_in(**node)).count() * 2 > all.len()
     }
 
     /// Whether this node hears a majority of those that decide about the guidance; it may be one of them.
     pub(crate) fn hears_majority(&self, now_ns: u64) -> bool {
-        self.is_majority(|node| self.hears(node, now_ns))
+        self.is_majority(|node| self.hears(node, now_ns) && !self.has_lost_guidance(node))
     }
 
     /// Notes when this node follows what a majority has told it, once it does.
@@ -355,7 +366,11 @@ impl Cluster {
             return;
         }
         let others = locked(&self.others);
-        let is_majority = self.is_majority(|node| node == self.me() || others.contains_key(&node));
+        let knows = |node: NodeId| match others.get(&node) {
+            Some(other) => !other.lost.guidance,
+            None => node == self.me(),
+        };
+        let is_majority = self.is_majority(knows);
         if is_majority && others.values().all(|other| other.follows <= followed) {
             self.is_current.store(true, Ordering::Release);
         }
@@ -428,7 +443,8 @@ impl Cluster {
 
     fn note_other(&self, node: NodeId, status: &Status, heard_ns: u64) {
         let Status { guidance_epoch: follows, is_leaving, quiet_epoch, .. } = *status;
-        let other = Other { follows, heard_ns, is_leaving, quiet_epoch };
+        let lost = LostData { guidance: status.is_resyncing, shards: status.resyncing.clone() };
+        let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost };
         locked(&self.others).insert(node, other);
     }
 
@@ -464,7 +480,10 @@ impl Cluster {
         let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
         let held = cores.values().flat_map(|core| core.held.iter().cloned()).collect();
         let opened = cores.values().flat_map(|core| core.opened.iter().copied()).collect();
-        Said { is_caught_up, obstacles: unserved.iter().map(obstacle).collect(), held, opened }
+        let obstacles = unserved.iter().map(obstacle).collect();
+        drop(known);
+        drop(cores);
+        Said { is_caught_up, obstacles, held, opened, lost: self.lost_here() }
     }
 
     pub(crate) fn hindered(&self, shard: ShardId, hindrance: Hindrance) {
