@@ -4,6 +4,7 @@ mod apps;
 mod backup;
 mod bench;
 mod cluster;
+mod cluster_backup;
 mod cluster_elastic;
 mod cluster_keys;
 mod cluster_lost;

@@ -25,6 +25,7 @@ mod replacing;
 mod rescue;
 mod rows;
 pub(crate) mod snapshots;
+mod standstill;
 mod start;
 mod sweeping;
 mod tables;
@@ -53,6 +54,7 @@ pub(crate) use lost::LostData;
 pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
 pub use rescue::{Kept, RescueError, rescue};
+pub(crate) use standstill::{Standstill, StillWord, Stillness};
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
 pub(crate) use tables::serve as serve_tables;
@@ -137,6 +139,7 @@ pub(crate) struct Cluster {
     lacks_bodies: AtomicBool,
     /// The last guidance that all nodes followed when nothing was under way on this one.
     quiet_epoch: AtomicU64,
+    pub(crate) stillness: Stillness,
     /// This node was removed from the cluster.
     is_removed: AtomicBool,
     /// One node says so, and a majority does not.
@@ -262,6 +265,7 @@ impl Cluster {
             going: Mutex::default(),
             lacks_bodies: AtomicBool::new(false),
             quiet_epoch: AtomicU64::new(0),
+            stillness: Stillness::default(),
             is_removed: AtomicBool::new(false),
             is_disputed: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),

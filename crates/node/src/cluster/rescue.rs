@@ -1,15 +1,15 @@
 //! A cluster that has lost a majority of its nodes for good goes on with what one node has. The node does not run meanwhile.
 //!
-//! What the node has on its disk becomes the truth: its log gets a replica set of this node alone for each shard, in an epoch
-//! above all that it knows, and a guidance without the other nodes. The next start finds a cluster of one node.
+//! What the node has on its disk becomes the truth. Its log gets a replica set of this node alone for each shard, in an epoch
+//! above all that it knows. It also gets a guidance without the other nodes. The next start finds a cluster of one node.
 //!
 //! Promises: nothing is written before the caller accepts the loss; nothing that this node has is dropped; no number of a
 //! node that was lost is given again. What only the lost nodes had acknowledged is gone.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::apply_entry;
@@ -21,7 +21,8 @@ use millrace_replica::{NodeId, ReplicaSet};
 
 use super::records::kind_of_record;
 use super::{ClusterOptions, rows};
-use crate::directory::DataDirectory;
+use crate::backup::OF_BACKUP;
+use crate::directory::{DataDirectory, sync_folder_of};
 use crate::node::StartError;
 use crate::options::NodeOptions;
 use crate::recovery::{Recovery, recover};
@@ -105,8 +106,18 @@ pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result
     if is_accepted {
         let batch = founding(&recovery.replicas, &guidance, me);
         append(path, recovery, batch).map_err(RescueError::Log)?;
+        forget_backup(path).map_err(StartError::Io)?;
     }
     Ok(kept)
+}
+
+/// The directory is that of a node again, though it was restored from a backup.
+fn forget_backup(path: &Path) -> io::Result<()> {
+    let file = path.join(OF_BACKUP);
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => sync_folder_of(&file),
+    }
 }
 
 /// What this node has heard of last, committed or not.
@@ -119,7 +130,7 @@ fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<Option<Guid
         let applied = apply_entry(store, entry.lsn, kind_of_record(entry.kind), &entry.bytes);
         applied.map_err(StartError::Store)?;
     }
-    Ok(rows::guidance(store).map_err(|error| StartError::Io(std::io::Error::other(error)))?)
+    Ok(rows::guidance(store).map_err(|error| StartError::Io(io::Error::other(error)))?)
 }
 
 fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Result<Kept, RescueError> {

@@ -15,7 +15,8 @@ use millrace_node::DataDirectory;
 use crate::Failure;
 use crate::cli::NodeArgs;
 
-pub(crate) use directory::{Place, options};
+use directory::options;
+pub(crate) use directory::{Place, options_to_serve};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
