@@ -37,6 +37,8 @@ pub enum Hindrance {
     NoMajority,
     /// In a cluster: a majority of the nodes has lost its data.
     MajorityLost,
+    /// In a cluster: the others use what this node's program does not know.
+    TooOld,
     /// In a cluster: the node was removed.
     Removed,
 }
@@ -64,6 +66,10 @@ impl Hindrance {
                 "the node hears no majority of the nodes: they are down or cut off; ask another node",
             ),
             Self::MajorityLost => (ErrorCode::MajorityLost, MAJORITY_LOST),
+            Self::TooOld => (
+                ErrorCode::NotYetSupported,
+                "the node's version is too old for its cluster; install the version of the others",
+            ),
             Self::Removed => (ErrorCode::NodeRemoved, REMOVED),
         };
         Error::new(code, message)

@@ -10,6 +10,9 @@ use crate::document::GuidanceError;
 pub struct Status {
     /// Which start of the node says this.
     pub incarnation: u64,
+    /// The [`crate::FEATURE_LEVEL`] of its program.
+    #[serde(default, skip_serializing_if = "is_zero_level")]
+    pub feature_level: u32,
     /// The guidance that it follows.
     pub guidance_epoch: u64,
     /// The last deployment that it has loaded, or refused.
@@ -41,6 +44,11 @@ pub struct Status {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_zero(epoch: &u64) -> bool {
     *epoch == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero_level(level: &u32) -> bool {
+    *level == 0
 }
 
 /// A shard that a node serves.

@@ -454,6 +454,8 @@ impl Serving for CoreHandle {
         let now_ns = shared.clock.monotonic_ns();
         let hindrance = if cluster.is_some_and(|cluster| cluster.is_removed()) {
             Some(Hindrance::Removed)
+        } else if cluster.is_some_and(|cluster| cluster.too_old().is_some()) {
+            Some(Hindrance::TooOld)
         } else if shared.stopped_shards.load(Ordering::Relaxed) > 0 {
             Some(Hindrance::ShardStopped)
         } else if shared.read_only_cores.load(Ordering::Relaxed) > 0 {

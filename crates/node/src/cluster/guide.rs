@@ -9,7 +9,9 @@ use std::time::Duration;
 use millrace_api::MAJORITY_LOST;
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
-use millrace_guidance::{AppEntry, Audience, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step};
+use millrace_guidance::{
+    AppEntry, Audience, FEATURE_LEVEL, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step,
+};
 use millrace_peers::Lane;
 use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
@@ -145,6 +147,9 @@ impl Guide {
             Ok(None) => return,
             Err(reason) => return tracing::error!(reason, "this node cannot follow the cluster"),
         };
+        if !guidance.admits_level(FEATURE_LEVEL) {
+            return self.cluster.note_too_old(guidance.feature_level);
+        }
         let before = self.present.replace(guidance.clone());
         if before.is_some_and(|before| before.epoch == guidance.epoch) {
             return;
@@ -438,6 +443,7 @@ impl Guide {
         let Said { is_caught_up, obstacles, held, opened, lost } = self.cluster.condition();
         Status {
             incarnation: self.cluster.incarnation,
+            feature_level: FEATURE_LEVEL,
             guidance_epoch: guidance.epoch,
             last_deployment: guidance.last_deployment,
             is_caught_up,

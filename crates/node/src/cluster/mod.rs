@@ -33,13 +33,13 @@ mod view;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{Guidance, Held, Obstacle, Opened, Status};
+use millrace_guidance::{FEATURE_LEVEL, Guidance, Held, Obstacle, Opened, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -140,6 +140,8 @@ pub(crate) struct Cluster {
     /// The last guidance that all nodes followed when nothing was under way on this one.
     quiet_epoch: AtomicU64,
     pub(crate) stillness: Stillness,
+    /// What the cluster uses, if that is more than this build knows; else 0.
+    used_level: AtomicU32,
     /// This node was removed from the cluster.
     is_removed: AtomicBool,
     /// One node says so, and a majority does not.
@@ -266,6 +268,7 @@ impl Cluster {
             lacks_bodies: AtomicBool::new(false),
             quiet_epoch: AtomicU64::new(0),
             stillness: Stillness::default(),
+            used_level: AtomicU32::new(0),
             is_removed: AtomicBool::new(false),
             is_disputed: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
@@ -304,6 +307,9 @@ impl Cluster {
         if self.is_guided() {
             return Ok(());
         }
+        if let Some(error) = self.too_old() {
+            return Err(error);
+        }
         if self.is_guidance_lost() {
             return Err(Error::new(ErrorCode::MajorityLost, MAJORITY_LOST));
         }
@@ -330,6 +336,19 @@ impl Cluster {
         if !self.is_removed.swap(true, Ordering::AcqRel) {
             tracing::error!(node = self.me().0, "{REMOVED}");
         }
+    }
+
+    /// The cluster uses what this build does not know.
+    fn note_too_old(&self, used: u32) {
+        if self.used_level.swap(used, Ordering::AcqRel) != used {
+            tracing::error!("{}", too_old(used).message);
+        }
+    }
+
+    /// Why this build cannot take part, if it is too old.
+    pub(crate) fn too_old(&self) -> Option<Error> {
+        let used = self.used_level.load(Ordering::Acquire);
+        (used > 0).then(|| too_old(used))
     }
 
     pub(crate) fn is_removed(&self) -> bool {
@@ -551,6 +570,14 @@ impl Cluster {
     pub(crate) fn forget(&self, number: u64) {
         locked(&self.asked).waiting.remove(&number);
     }
+}
+
+fn too_old(used: u32) -> Error {
+    let message = format!(
+        "this node's version is too old for its cluster, which uses feature level {used}, and it knows {FEATURE_LEVEL}: install \
+         the version of the others"
+    );
+    Error::new(ErrorCode::NotYetSupported, message)
 }
 
 /// The answer to a change of the catalogue while nobody leads.
