@@ -35,6 +35,10 @@ pub enum Hindrance {
     Unguided,
     /// In a cluster: the node is in a minority.
     NoMajority,
+    /// In a cluster: a majority of the nodes has lost its data.
+    MajorityLost,
+    /// In a cluster: the others use what this node's program does not know.
+    TooOld,
     /// In a cluster: the node was removed.
     Removed,
 }
@@ -42,6 +46,10 @@ pub enum Hindrance {
 /// What is said of a node that its cluster has removed, and what to do with it.
 pub const REMOVED: &str = "this node was removed from its cluster and takes no part in it any more: stop it; `millrace \
                            cluster join` makes a new directory if its machine is to come back";
+
+/// What is said where a majority of the nodes has lost its data, and what to do.
+pub const MAJORITY_LOST: &str = "a majority of the nodes has lost its data, so nobody can say what was acknowledged: bring back a \
+                                 node that has its data, or run `millrace cluster rescue` on one that does";
 
 impl Hindrance {
     /// What whoever asks whether the node is ready is told.
@@ -56,6 +64,11 @@ impl Hindrance {
             Self::NoMajority => (
                 ErrorCode::Overloaded,
                 "the node hears no majority of the nodes: they are down or cut off; ask another node",
+            ),
+            Self::MajorityLost => (ErrorCode::MajorityLost, MAJORITY_LOST),
+            Self::TooOld => (
+                ErrorCode::NotYetSupported,
+                "the node's version is too old for its cluster; install the version of the others",
             ),
             Self::Removed => (ErrorCode::NodeRemoved, REMOVED),
         };

@@ -27,6 +27,7 @@ pub enum ErrorCode {
     InvalidInput,
     InvalidPath,
     InvalidSchema,
+    MajorityLost,
     MemoryLimit,
     MethodNotAllowed,
     NoMatch,
@@ -71,7 +72,7 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, title.
 type Row = (ErrorCode, &'static str, &'static str);
 
-const TABLE: [Row; 58] = {
+const TABLE: [Row; 59] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", "The function refused the call"),
@@ -93,6 +94,7 @@ const TABLE: [Row; 58] = {
         (InvalidInput, "invalid-input", "The input is not what the handler takes"),
         (InvalidPath, "invalid-path", "The path or predicate cannot be read"),
         (InvalidSchema, "invalid-schema", "The schema is not a valid Avro schema"),
+        (MajorityLost, "majority-lost", "A majority of the nodes has lost its data"),
         (MemoryLimit, "memory-limit", "The function used up its memory"),
         (MethodNotAllowed, "method-not-allowed", "The path exists, but not with this method"),
         (NoMatch, "no-match", "The path matches nothing in the record"),
@@ -177,6 +179,7 @@ impl ErrorCode {
                 | FetchRefused
                 | FunctionFailed
                 | Internal
+                | MajorityLost
                 | MemoryLimit
                 | NotYetSupported
                 | OperationLimit
@@ -199,7 +202,10 @@ impl ErrorCode {
     #[must_use]
     pub fn is_retryable(self) -> bool {
         use ErrorCode::*;
-        matches!(self, Overloaded | ReadOnly | ResultUnknown | ShardStopped | ShuttingDown | WorkerUnavailable)
+        matches!(
+            self,
+            MajorityLost | Overloaded | ReadOnly | ResultUnknown | ShardStopped | ShuttingDown | WorkerUnavailable
+        )
     }
 
     /// Whether an attempt on a worker was lost: nothing of it counts, and it may be made again.

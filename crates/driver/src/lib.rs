@@ -39,7 +39,7 @@ pub use placement::Placement;
 pub use platform::{DriverBug, Platform, Waiter};
 pub use programs::{CoreVersions, Programs};
 pub use queue::{Arrival, READ_AHEAD};
-pub use replicated::{ALONE, Hosted, apply_entry};
+pub use replicated::{ALONE, Hosted, Standing, apply_entry};
 pub use requests::FastRead;
 pub use typed_request::{Asked, Call, Enqueue, Request};
 pub use upkeep::FlushPolicy;

@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 /// The format that this build writes, and the only one that it reads.
 const FORMAT: u32 = 1;
 
+/// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
+/// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
+/// is written.
+pub const FEATURE_LEVEL: u32 = 0;
+
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +39,9 @@ pub struct Guidance {
     /// The highest number of a node that is not there any more. No node gets such a number again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub last_removed: u16,
+    /// What the cluster may use: all its nodes know it. It never goes down.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub feature_level: u32,
 }
 
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
@@ -54,6 +62,9 @@ pub struct NodeEntry {
     pub is_draining: bool,
     /// Which start of the node this is about. Another one has lost its memory.
     pub incarnation: u64,
+    /// The [`FEATURE_LEVEL`] of its program, as it has said last.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub feature_level: u32,
 }
 
 /// Where a shard is.
@@ -222,6 +233,19 @@ impl Guidance {
         if self.replicas == 0 { limits::REPLICAS } else { usize::from(self.replicas) }
     }
 
+    /// Whether a node that knows so much may take part: it knows all that the cluster may use.
+    #[must_use]
+    pub fn admits_level(&self, feature_level: u32) -> bool {
+        feature_level >= self.feature_level
+    }
+
+    /// Raises the level to what all nodes know that have ever begun, those included that are away.
+    pub(crate) fn raise_level(&mut self) {
+        let begun = self.nodes.values().filter(|entry| entry.incarnation > 0);
+        let lowest = begun.map(|entry| entry.feature_level).min().unwrap_or_default();
+        self.feature_level = self.feature_level.max(lowest);
+    }
+
     /// Whether a node is there, and hears others.
     #[must_use]
     pub fn is_alive(&self, node: u16) -> bool {
@@ -254,7 +278,8 @@ mod tests {
         let entry = |id: u16| {
             let http = format!("127.0.0.1:{}", 8080 + id);
             let peer = format!("127.0.0.1:{}", 7000 + id);
-            (id, NodeEntry { http, peer, is_alive: id != 2, is_draining: false, incarnation: u64::from(id) << 40 })
+            let incarnation = u64::from(id) << 40;
+            (id, NodeEntry { http, peer, is_alive: id != 2, incarnation, ..NodeEntry::default() })
         };
         let mut guidance = Guidance::first([1, 2].map(entry).into(), 2, 0);
         guidance.epoch = 7;
@@ -285,9 +310,10 @@ mod tests {
         let mut moving = guidance();
         moving.replicas = 3;
         moving.shards[1] = Place { agreed: 9, wanted: vec![1], ..moving.shards[1].clone() };
+        moving.feature_level = 7;
         let bytes = String::from_utf8(moving.encode()).expect("text");
         assert!(bytes.contains(r#""replicas":[1,2],"agreed":9,"wanted":[1]}"#), "{bytes}");
-        assert!(bytes.ends_with(r#""last_deployment":5,"replicas":3}"#), "{bytes}");
+        assert!(bytes.ends_with(r#""last_deployment":5,"replicas":3,"feature_level":7}"#), "{bytes}");
         assert_eq!(Guidance::decode(bytes.as_bytes()), Ok(moving));
     }
 

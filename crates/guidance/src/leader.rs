@@ -155,9 +155,15 @@ impl Leader {
 
     /// Notes who is alive, and who has started anew.
     fn note_nodes(&self, now_ns: u64, next: &mut Guidance) -> BTreeSet<u16> {
-        let mut restarted = BTreeSet::new();
+        let (mut restarted, used) = (BTreeSet::new(), next.feature_level);
         for (node, entry) in &mut next.nodes {
             entry.is_alive = self.is_alive(now_ns, *node).unwrap_or(entry.is_alive);
+            let known = self.audience.heard.get(node).map(|heard| heard.status.feature_level);
+            if entry.is_alive {
+                // It was replaced by an earlier version: it would not understand the others.
+                entry.is_alive = known.is_none_or(|known| known >= used);
+                entry.feature_level = known.unwrap_or(entry.feature_level);
+            }
             if let Some(heard) = self.audience.heard.get(node)
                 && entry.is_alive
                 && heard.status.incarnation != entry.incarnation
@@ -166,6 +172,7 @@ impl Leader {
                 restarted.insert(*node);
             }
         }
+        next.raise_level();
         restarted
     }
 

@@ -20,6 +20,8 @@ struct Cluster {
     obstacles: BTreeMap<u16, Vec<Obstacle>>,
     /// Nodes that are about to stop.
     leaving: BTreeSet<u16>,
+    /// What nodes know that do not know level 3.
+    levels: BTreeMap<u16, u32>,
     /// Whether owners hand on what they should.
     hands_on: bool,
     /// Each epoch of each shard, and its owner.
@@ -36,6 +38,7 @@ impl Cluster {
             speaking: (1..=nodes).map(|node| (node, 1)).collect(),
             obstacles: BTreeMap::new(),
             leaving: BTreeSet::new(),
+            levels: BTreeMap::new(),
             hands_on: true,
             reigns: BTreeMap::new(),
         }
@@ -54,6 +57,7 @@ impl Cluster {
         for (node, incarnation) in &self.speaking {
             let status = Status {
                 incarnation: *incarnation,
+                feature_level: self.levels.get(node).copied().unwrap_or(3),
                 guidance_epoch: self.guidance.epoch,
                 last_deployment: 0,
                 is_caught_up: true,
@@ -62,6 +66,7 @@ impl Cluster {
                 opened: self.opened_by(*node),
                 quiet_epoch: 0,
                 is_leaving: self.leaving.contains(node),
+                ..Status::default()
             };
             self.leader.audience().heard(self.now_ns, *node, status);
         }
@@ -100,7 +105,8 @@ fn a_new_leader_knows_already_that_the_one_before_is_gone() {
     assert!(cluster.guidance.shards.iter().any(|place| place.owner == 1));
 
     // Node 2 has heard both others, and then the connection to node 1 was closed.
-    let status = Status { is_caught_up: true, guidance_epoch: cluster.guidance.epoch, ..Status::default() };
+    let (guidance_epoch, feature_level) = (cluster.guidance.epoch, cluster.guidance.feature_level);
+    let status = Status { is_caught_up: true, guidance_epoch, feature_level, ..Status::default() };
     let mut audience = Audience::default();
     audience.heard(cluster.now_ns, 1, status.clone());
     audience.unlinked(1);
@@ -289,4 +295,28 @@ proptest! {
         prop_assert_eq!(counts.iter().sum::<usize>(), 7);
         prop_assert!(counts.iter().max().expect("three") - counts.iter().min().expect("three") <= 1, "{:?}", counts);
     }
+}
+
+#[test]
+fn a_cluster_uses_what_its_earliest_node_knows_and_takes_nobody_who_knows_less() {
+    let mut cluster = Cluster::new(3, 6);
+    cluster.levels.insert(2, 2);
+    cluster.run_ms(1_000);
+    assert_eq!(cluster.guidance.feature_level, 2);
+    assert_eq!(cluster.guidance.nodes[&1].feature_level, 3);
+    // A node that is away may come back as it was.
+    cluster.speaking.remove(&2);
+    cluster.run_ms(2_000);
+    assert_eq!(cluster.guidance.feature_level, 2, "it counts while it is away");
+    cluster.levels.remove(&2);
+    cluster.speaking.insert(2, 2);
+    cluster.run_ms(2_000);
+    assert_eq!(cluster.guidance.feature_level, 3, "the last one has a new version");
+    cluster.levels.insert(3, 2);
+    cluster.speaking.insert(3, 2);
+    cluster.run_ms(2_000);
+    assert_eq!(cluster.guidance.feature_level, 3, "it never goes down");
+    assert!(!cluster.guidance.is_alive(3), "a node of an earlier version takes no part");
+    assert_eq!(cluster.guidance.owned_by(3), 0);
+    assert!(cluster.guidance.admits_level(3) && !cluster.guidance.admits_level(2));
 }

@@ -14,7 +14,7 @@ mod membership;
 mod placing;
 mod status;
 
-pub use document::{AppEntry, Guidance, GuidanceError, NextApp, NodeEntry, Place, first_replicas};
+pub use document::{AppEntry, FEATURE_LEVEL, Guidance, GuidanceError, NextApp, NodeEntry, Place, first_replicas};
 pub use leader::{Audience, Leader, Timing};
 pub use membership::Refused;
 pub use placing::{MetaStep, meta_step};

@@ -10,6 +10,9 @@ use crate::document::GuidanceError;
 pub struct Status {
     /// Which start of the node says this.
     pub incarnation: u64,
+    /// The [`crate::FEATURE_LEVEL`] of its program.
+    #[serde(default, skip_serializing_if = "is_zero_level")]
+    pub feature_level: u32,
     /// The guidance that it follows.
     pub guidance_epoch: u64,
     /// The last deployment that it has loaded, or refused.
@@ -27,6 +30,12 @@ pub struct Status {
     /// The last guidance of which this node knew that all nodes follow it, at some moment at which nothing was under way here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub quiet_epoch: u64,
+    /// Its replica of the guidance has lost what it knew, and asks the others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_resyncing: bool,
+    /// Shards whose replicas here have lost what they knew, and ask the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resyncing: Vec<u16>,
     /// It is about to stop, or its disk is full: others should own its shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
@@ -35,6 +44,11 @@ pub struct Status {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_zero(epoch: &u64) -> bool {
     *epoch == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero_level(level: &u32) -> bool {
+    *level == 0
 }
 
 /// A shard that a node serves.

@@ -33,6 +33,7 @@ pub fn error_page(code: ErrorCode) -> &'static str {
         ErrorCode::InvalidInput => page!("invalid-input"),
         ErrorCode::InvalidPath => page!("invalid-path"),
         ErrorCode::InvalidSchema => page!("invalid-schema"),
+        ErrorCode::MajorityLost => page!("majority-lost"),
         ErrorCode::MemoryLimit => page!("memory-limit"),
         ErrorCode::MethodNotAllowed => page!("method-not-allowed"),
         ErrorCode::NoMatch => page!("no-match"),

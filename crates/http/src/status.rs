@@ -28,7 +28,7 @@ pub const fn status_of(code: ErrorCode) -> StatusCode {
         | SizeLimit | StackLimit | Stalled => StatusCode::INTERNAL_SERVER_ERROR,
         NotYetSupported => StatusCode::NOT_IMPLEMENTED,
         FetchFailed | WorkerFailed => StatusCode::BAD_GATEWAY,
-        Overloaded | ReadOnly | ResultUnknown | ShardStopped | ShuttingDown | WorkerUnavailable => {
+        MajorityLost | Overloaded | ReadOnly | ResultUnknown | ShardStopped | ShuttingDown | WorkerUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         WaitLimit | WorkerTimeout => StatusCode::GATEWAY_TIMEOUT,

@@ -454,10 +454,14 @@ impl Serving for CoreHandle {
         let now_ns = shared.clock.monotonic_ns();
         let hindrance = if cluster.is_some_and(|cluster| cluster.is_removed()) {
             Some(Hindrance::Removed)
+        } else if cluster.is_some_and(|cluster| cluster.too_old().is_some()) {
+            Some(Hindrance::TooOld)
         } else if shared.stopped_shards.load(Ordering::Relaxed) > 0 {
             Some(Hindrance::ShardStopped)
         } else if shared.read_only_cores.load(Ordering::Relaxed) > 0 {
             Some(Hindrance::DiskFull)
+        } else if cluster.is_some_and(|cluster| cluster.is_guidance_lost()) {
+            Some(Hindrance::MajorityLost)
         } else if cluster.is_some_and(|cluster| !cluster.is_guided()) {
             Some(Hindrance::Unguided)
         } else if cluster.is_some_and(|cluster| !cluster.hears_majority(now_ns)) {

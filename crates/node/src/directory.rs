@@ -100,6 +100,9 @@ const NODE_FILE: &str = "node.json";
 /// The users of S3 and their access keys.
 pub const S3_USERS_FILE: &str = "s3-users.json";
 
+/// In a cluster: the table of the same.
+pub const S3_USERS_TABLE: &str = "s3-users";
+
 /// Files at the root that the manifest lists with their bytes, where they are there.
 const LISTED_FILES: [&str; 3] = [NODE_FILE, "secret", S3_USERS_FILE];
 

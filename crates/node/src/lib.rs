@@ -41,8 +41,10 @@ mod worker_apps;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
-pub use cluster::{ClusterOptions, Member, Tables};
-pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE};
+pub use backup::is_of_cluster_backup;
+pub use cluster::{ClusterOptions, Kept, Member, RescueError, Tables, rescue};
+pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE, S3_USERS_TABLE};
 pub use metrics::NodeMetrics;
+pub use millrace_guidance::FEATURE_LEVEL;
 pub use node::{EngineMaker, Fronts, Node, StartError};
 pub use options::{Durability, NodeOptions, Outside};

@@ -61,6 +61,11 @@ impl Following {
         self.target.is_some()
     }
 
+    /// Up to here this log equals that of the owner of the promised epoch.
+    pub fn matched(&self) -> Lsn {
+        self.matched
+    }
+
     /// Whether this log equals the owner's up to some entry.
     pub fn has_met_owner(&self) -> bool {
         self.has_owner && self.matched > Lsn::ZERO && !self.is_incomplete()

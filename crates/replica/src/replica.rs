@@ -205,6 +205,18 @@ impl Replica {
         }
     }
 
+    /// Whether it has on its disk what the owner of that epoch has, up to an entry.
+    #[must_use]
+    pub fn holds_of(&self, epoch: Epoch, lsn: Lsn) -> bool {
+        let is_there = self.core.promised.epoch == epoch && self.core.log.durable() >= lsn;
+        is_there
+            && match &self.role {
+                Role::Following(following) => following.matched() >= lsn,
+                Role::Owner(_) => true,
+                Role::Deposed(_) | Role::Candidate(_) | Role::Resyncing(_) => false,
+            }
+    }
+
     /// Whether entries may be submitted.
     #[must_use]
     pub fn is_serving(&self) -> bool {

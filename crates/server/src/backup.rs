@@ -251,5 +251,12 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
     let snapshot = repository.snapshot(args.backup.as_deref())?;
     let report = repository.restore(&snapshot, &args.data)?;
     println!("restored {} into {}: {} files, {} bytes", snapshot.id, args.data.display(), report.files, report.bytes);
+    if millrace_node::is_of_cluster_backup(&args.data) {
+        eprintln!(
+            "it is of a node of a cluster: run `millrace cluster rescue {0} --accept-loss`, start it with `millrace serve \
+             --cluster-data {0}` where that node listened, and have others join",
+            args.data.display()
+        );
+    }
     Ok(())
 }

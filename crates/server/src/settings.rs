@@ -158,7 +158,7 @@ fn place_in_cluster(named: &SettingsFile) -> Result<cluster::Place, Failure> {
     if !named.app.is_empty() {
         return Err("--app: in a cluster apps are deployed (millrace deploy), so that all nodes serve the same".into());
     }
-    cluster::options(named.cluster_data.as_deref().unwrap_or(Path::new("")))
+    cluster::options_to_serve(named.cluster_data.as_deref().unwrap_or(Path::new("")))
 }
 
 fn s3_front(

@@ -13,7 +13,7 @@ use millrace_node::{DataDirectory, S3_USERS_FILE, Tables};
 use crate::Failure;
 
 /// What a cluster keeps its users under.
-const TABLE: &str = "s3-users";
+const TABLE: &str = millrace_node::S3_USERS_TABLE;
 
 /// A file that the directory's manifest lists, with secrets encrypted under the directory's own.
 struct DirectoryUsers {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Connection, Foreground, Reply, assert_problem, binary, repository, wait_until};
+use millrace_tests::{Connection, Foreground, Reply, binary, repository, wait_until};
 
 const COUNTERS: usize = 6;
 
@@ -168,8 +168,6 @@ fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
     let mut demo = Demo::start(&folder);
     let add_all = |number| (0..COUNTERS).for_each(|counter| demo.add(counter, number));
     (0..5).for_each(add_all);
-    let backup = demo.request(1, "POST", "/backup", &[], b"").expect("it answers");
-    assert_problem(&backup, 501, "not-yet-supported");
     demo.kill(2);
     (5..10).for_each(add_all);
     wait_until("the others know", || !demo.is_alive(2));

@@ -9,11 +9,11 @@ use millrace_tests::{binary, wait_until};
 
 use crate::cluster::Demo;
 
-const ACCOUNTS: usize = 12;
-const OPENED_WITH: i64 = 1_000_000;
+pub(crate) const ACCOUNTS: usize = 12;
+pub(crate) const OPENED_WITH: i64 = 1_000_000;
 
 /// Calls an account at one node after the other, with a key, until it has done it.
-fn call(demo: &Demo, nodes: &[u16], (account, handler): (usize, &str), key: &str, input: &str) {
+pub(crate) fn call(demo: &Demo, nodes: &[u16], (account, handler): (usize, &str), key: &str, input: &str) {
     let (header, path) = (format!("Idempotency-Key: {key}"), format!("/call/account/{account}/{handler}"));
     let mut tries = nodes.iter().cycle();
     wait_until("some node takes the call", || {
@@ -29,7 +29,7 @@ fn call(demo: &Demo, nodes: &[u16], (account, handler): (usize, &str), key: &str
 }
 
 /// The amount of a transfer, which tells it from others.
-fn transfer(demo: &Demo, nodes: &[u16], number: usize) {
+pub(crate) fn transfer(demo: &Demo, nodes: &[u16], number: usize) {
     let (from, to) = (number % ACCOUNTS, (number * 7 + 1) % ACCOUNTS);
     if from != to {
         let input = format!(r#"{{"to":"{to}","amount":{}}}"#, number % 100 + 1);
@@ -37,7 +37,7 @@ fn transfer(demo: &Demo, nodes: &[u16], number: usize) {
     }
 }
 
-fn balance(demo: &Demo, node: u16, account: usize) -> Option<i64> {
+pub(crate) fn balance(demo: &Demo, node: u16, account: usize) -> Option<i64> {
     let reply = demo.request(node, "POST", &format!("/call/account/{account}/balance"), &[], b"null")?;
     (reply.status == 200).then(|| reply.json().as_i64()).flatten()
 }

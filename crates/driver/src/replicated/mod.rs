@@ -14,6 +14,7 @@ mod holders;
 mod reach;
 mod routing;
 mod seat;
+mod still;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,7 @@ use reach::Reach;
 pub(crate) use routing::Way;
 pub(crate) use seat::Seat;
 pub use seat::{Hosted, apply_entry};
+pub use still::Standing;
 
 /// The number of a node that stands alone. Nodes of a cluster count from 1.
 pub const ALONE: NodeId = NodeId(0);
@@ -48,6 +50,8 @@ pub(crate) struct Replicated {
     pub writes: Writes,
     /// Shards that other nodes are to have, and since when.
     pub handing: BTreeMap<ShardId, u64>,
+    /// Until when the entries of shards wait before their replicas.
+    pub still_until_ns: Option<u64>,
 }
 
 /// The last write of each replica in the two batches of a core.
@@ -87,6 +91,7 @@ impl Replicated {
             reach: Reach::default(),
             writes: Writes::default(),
             handing: BTreeMap::new(),
+            still_until_ns: None,
         }
     }
 }
@@ -99,7 +104,8 @@ impl Replicated {
 
     /// Whether nothing waits here for another node.
     pub(crate) fn is_idle(&self) -> bool {
-        self.arrivals.is_empty() && self.seats.values().all(|seat| seat.gate.is_empty())
+        let is_idle = |seat: &Seat| seat.gate.is_empty() && seat.held.as_ref().is_none_or(still::Held::is_empty);
+        self.arrivals.is_empty() && self.seats.values().all(is_idle)
     }
 
     /// Whose they are.
@@ -120,6 +126,9 @@ pub(crate) fn submit<P: Platform>(
 ) {
     let mut bytes = Vec::new();
     entry.encode(&mut bytes);
+    if let Some(held) = &mut seat.held {
+        return held.push_back((entry.lsn, bytes.into()));
+    }
     let now_ns = platform.monotonic_ns();
     let mut commands = std::mem::take(&mut seat.commands);
     seat.replica.submit(now_ns, entry.lsn, bytes.into(), &mut commands);
@@ -376,6 +385,8 @@ impl<P: Platform> Core<P> {
         let keeps_memory = self.platform.has_planted(DriverBug::KeepMemory);
         let Some(seat) = self.seat(shard) else { return };
         seat.gate.clear();
+        // Whoever owns the shard next has not heard of it.
+        seat.held.iter_mut().for_each(still::Held::clear);
         seat.to_open = None;
         seat.silent_ns = 0;
         let last = seat.replica.log().last().lsn;
@@ -509,6 +520,7 @@ impl<P: Platform> Core<P> {
                 }
             });
         }
+        self.look_whether_still();
         self.look_who_is_silent();
         self.take_detours();
         self.appoint();

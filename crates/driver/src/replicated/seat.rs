@@ -11,6 +11,7 @@ use millrace_shard::ShardOptions;
 use millrace_store::{Store, StoreError};
 
 use super::gate::Gate;
+use super::still::Held;
 
 /// A replica that this core is to host, as recovery has found it.
 pub struct Hosted {
@@ -42,6 +43,8 @@ pub(crate) struct Seat {
     /// The epoch in which the shard is open here.
     pub serving: Option<Epoch>,
     pub gate: Gate,
+    /// What the shard has made while it [stands still](super::still).
+    pub held: Option<Held>,
     /// For how long this owner has heard no majority of the replicas.
     pub silent_ns: u64,
     pub role: (RoleName, Epoch),
@@ -68,6 +71,7 @@ impl Seat {
             to_open: None,
             serving: None,
             gate: Gate::default(),
+            held: None,
             silent_ns: 0,
             role,
             commands: Vec::new(),

@@ -116,3 +116,17 @@ fn a_replica_whose_snapshot_did_not_come_whole_begins_as_one_that_has_lost_every
     assert_eq!((seat.replica.log().last(), seat.replica.promised().epoch), (EntryId::ZERO, Epoch(4)));
     assert_eq!((seat.apply(), at(&mut seat)), (Ok(None), None));
 }
+
+#[test]
+fn a_replica_holds_what_its_owner_has_once_that_is_on_its_disk() {
+    let mut seat = follower();
+    let number = append(&mut seat, 1, 0, EntryId::ZERO, vec![entry(1, 1), entry(1, 2)]).expect("a write");
+    assert!(!seat.replica.holds_of(Epoch(1), Lsn(2)), "nothing is written");
+    written(&mut seat, number);
+    assert!(seat.replica.holds_of(Epoch(1), Lsn(2)) && !seat.replica.holds_of(Epoch(1), Lsn(3)));
+    // The next owner has the first entry only, as far as this replica knows.
+    let number = append(&mut seat, 2, 0, EntryId::new(Epoch(1), Lsn(1)), Vec::new()).expect("a promise");
+    written(&mut seat, number);
+    assert!(seat.replica.holds_of(Epoch(2), Lsn(1)) && !seat.replica.holds_of(Epoch(2), Lsn(2)));
+    assert!(!seat.replica.holds_of(Epoch(1), Lsn(2)), "that owner has no say any more");
+}

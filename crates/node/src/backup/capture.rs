@@ -8,18 +8,22 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use millrace_io::DiskHold;
 use millrace_log::{LogHold, OpenSegment, copy_at};
 use millrace_manifest::Contents;
 
-use super::FOLDER;
 use super::links::{Tree, link, link_tree, remove_tree};
+use super::{FOLDER, OF_BACKUP};
+use crate::cluster::Standstill;
 use crate::core::Shared;
 use crate::directory::KEY_FILE;
 use crate::objects::BODIES;
 use crate::recovery::CHECKPOINT;
+
+/// What is in the directory of a node of a cluster beside the data. The first is always there.
+const MEMBERSHIP: [&str; 5] = ["cluster.json", "tls/node.pem", "tls/node.key", "tls/authority.pem", "incarnation"];
 
 /// How often the list of whole files may change while they are linked.
 const ATTEMPTS: usize = 100;
@@ -92,18 +96,22 @@ struct Moment {
 }
 
 impl Capture {
-    /// Waits until the checkpoint is not being written, then until every log is between two batches.
+    /// Waits until the checkpoint is not being written, in a cluster until all nodes stand still, and then until every log is
+    /// between two batches.
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn take(shared: &Shared) -> io::Result<Self> {
+    pub(super) fn take(shared: &Arc<Shared>) -> io::Result<Self> {
         let data = shared.options.data.clone();
         let log = shared.segments.hold();
         let bodies = shared.bodies.as_ref().map(|store| store.disk.hold());
         let links = Links::new(&data)?;
         let tree = link_checkpoint(shared, &data, &links.0)?;
         let begin_ns = shared.clock.monotonic_ns();
+        // After the checkpoint: so its rows hold nothing that is not in front of the moment, of any shard.
+        let standstill = shared.cluster.as_ref().map(|cluster| Standstill::begin(shared, cluster)).transpose()?;
         let moment = shared.segments.at_one_moment(|open| look(shared, &data, &links.0, open))?;
+        standstill.map_or(Ok(()), Standstill::end)?;
         let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
         let mut capture = Self {
             sources: Vec::new(),
@@ -128,6 +136,9 @@ impl Capture {
         if shared.bodies.is_some() {
             capture.add_bodies(&data)?;
         }
+        if shared.cluster.is_some() {
+            capture.add_membership(&data);
+        }
         Ok(capture)
     }
 
@@ -140,6 +151,20 @@ impl Capture {
         }
         self.folders.push("log".to_owned());
         Ok(contents)
+    }
+
+    /// Adds what makes the directory one of a node, and a file that says what it has to become first.
+    fn add_membership(&mut self, data: &Path) {
+        self.folders.push("tls".to_owned());
+        let files = MEMBERSHIP.iter().filter(|file| data.join(file).exists());
+        self.sources.extend(files.map(|file| Source {
+            path: (*file).to_owned(),
+            from: data.join(file),
+            bytes: None,
+            end: Vec::new(),
+        }));
+        let (from, end) = (data.join(MEMBERSHIP[0]), self.taken_ms.to_string().into_bytes());
+        self.sources.push(Source { path: OF_BACKUP.to_owned(), from, bytes: Some(0), end });
     }
 
     /// Adds the files of bodies that are there by now. Those being written have another name, and what is written behind

@@ -25,12 +25,23 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::CoreHandle;
 use crate::core::Shared;
+use crate::directory::S3_USERS_TABLE;
 use crate::options::Durability;
 use capture::Capture;
 use send::{PIECES_AHEAD, send};
 
 /// In the data directory: files that a backup keeps from being deleted.
 const FOLDER: &str = "backup.held";
+
+/// In a directory that was restored from a backup of a cluster's node: it may have forgotten what the node has promised to others
+/// since, so it must not be started as that node.
+pub(crate) const OF_BACKUP: &str = "of-backup";
+
+/// Whether a directory is of a backup of a cluster, and no node of one yet.
+#[must_use]
+pub fn is_of_cluster_backup(directory: &Path) -> bool {
+    directory.join(OF_BACKUP).exists()
+}
 
 /// Removes what a backup left that a crash ended.
 pub(crate) fn remove_leftovers(data: &Path) -> io::Result<()> {
@@ -77,7 +88,10 @@ impl Backups for CoreHandle {
         let (begun, has_begun) = oneshot::channel();
         // No app changes between its file and the entries of its workflows.
         let _no_deployment = shared.deploying.lock().await;
-        let failed = |error: &io::Error| refused(&error.to_string(), is_out_of_space(error));
+        let failed = |error: &io::Error| match error.kind() {
+            io::ErrorKind::TimedOut => Error::new(ErrorCode::Overloaded, format!("no backup was taken: {error}")),
+            _ => refused(&error.to_string(), is_out_of_space(error)),
+        };
         let copied = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("backup".to_owned());
         thread
@@ -112,12 +126,27 @@ fn refused(why: &str, is_full: bool) -> Error {
 }
 
 fn refuse_what_has_no_backup(shared: &Shared) -> Result<(), Error> {
-    let why = if shared.cluster.is_some() {
-        "a cluster cannot be backed up yet: its nodes keep copies of each other's state"
-    } else if shared.options.durability == Durability::None {
-        "a node with durability \"none\" keeps no log, so it cannot be backed up while it runs: stop it and copy its data directory"
-    } else {
-        return Ok(());
-    };
-    Err(Error::new(ErrorCode::NotYetSupported, why))
+    if shared.options.durability == Durability::None {
+        let why = "a node with durability \"none\" keeps no log, so it cannot be backed up while it runs: stop it and copy its \
+                   data directory";
+        return Err(Error::new(ErrorCode::NotYetSupported, why));
+    }
+    let Some(cluster) = &shared.cluster else { return Ok(()) };
+    cluster.check_guided()?;
+    let has_users = cluster.guidance().tables.contains_key(S3_USERS_TABLE);
+    if has_users || shared.bodies.as_ref().is_some_and(|store| store.bodies.counts().bodies > 0) {
+        let why = "a cluster that keeps objects cannot be backed up yet: a node may lack contents that others have";
+        return Err(Error::new(ErrorCode::NotYetSupported, why));
+    }
+    let (me, guidance) = (cluster.me().0, cluster.guidance());
+    let lacking = guidance.shards.iter().filter(|place| !place.replicas.contains(&me)).count();
+    if lacking > 0 {
+        let why = format!(
+            "this node does not hold {lacking} of {} shards, and only a node that holds all of them can be backed up yet: ask \
+             one that does",
+            guidance.shards.len()
+        );
+        return Err(Error::new(ErrorCode::NotYetSupported, why));
+    }
+    Ok(())
 }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use millrace_api::MAJORITY_LOST;
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
-use millrace_guidance::{AppEntry, Audience, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step};
+use millrace_guidance::{
+    AppEntry, Audience, FEATURE_LEVEL, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step,
+};
 use millrace_peers::Lane;
 use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
@@ -144,6 +147,9 @@ impl Guide {
             Ok(None) => return,
             Err(reason) => return tracing::error!(reason, "this node cannot follow the cluster"),
         };
+        if !guidance.admits_level(FEATURE_LEVEL) {
+            return self.cluster.note_too_old(guidance.feature_level);
+        }
         let before = self.present.replace(guidance.clone());
         if before.is_some_and(|before| before.epoch == guidance.epoch) {
             return;
@@ -241,11 +247,13 @@ impl Guide {
         let now_ns = self.now_ns();
         let is_heard = self.cluster.hears_majority(now_ns);
         match self.majority.look(now_ns, is_heard) {
-            Some(Turn::Lost) if !self.cluster.is_removed() => tracing::warn!(
+            Some(Turn::Lost) if self.cluster.is_removed() => {}
+            Some(Turn::Lost) if self.cluster.is_guidance_lost() => tracing::error!("{MAJORITY_LOST}"),
+            Some(Turn::Lost) => tracing::warn!(
                 "this node hears no majority of the nodes any more: it answers calls with 503 until it does"
             ),
             Some(Turn::Back { after_ms }) => tracing::warn!(after_ms, "this node hears a majority of the nodes again"),
-            Some(Turn::Lost) | None => {}
+            None => {}
         }
     }
 
@@ -432,9 +440,10 @@ impl Guide {
 
     fn status(&self) -> Status {
         let guidance = self.cluster.guidance();
-        let Said { is_caught_up, obstacles, held, opened } = self.cluster.condition();
+        let Said { is_caught_up, obstacles, held, opened, lost } = self.cluster.condition();
         Status {
             incarnation: self.cluster.incarnation,
+            feature_level: FEATURE_LEVEL,
             guidance_epoch: guidance.epoch,
             last_deployment: guidance.last_deployment,
             is_caught_up,
@@ -442,6 +451,8 @@ impl Guide {
             held,
             opened,
             quiet_epoch: self.cluster.quiet_epoch(),
+            is_resyncing: lost.guidance,
+            resyncing: lost.shards,
             // Others can write what a full disk cannot.
             is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed)
                 || self.shared.read_only_cores.load(Ordering::Relaxed) > 0,

@@ -30,6 +30,13 @@ impl Cluster {
             if is_meta || place.is_some_and(|place| place.replicas.contains(&self.me().0)) {
                 condition.is_caught_up &= is_near(replica, is_meta, now_ns);
             }
+            if replica.role() == RoleName::Resyncing {
+                if is_meta {
+                    condition.lost.guidance = true;
+                } else if place.is_none_or(|place| place.replicas.contains(&self.me().0)) {
+                    condition.lost.shards.push(shard.0);
+                }
+            }
             if let Some((serving, place)) = core.serving(shard).zip(place)
                 && serving.0 > place.epoch
             {

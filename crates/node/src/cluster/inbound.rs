@@ -10,6 +10,7 @@ use millrace_peers::{Handler, Lane, LinkEvent};
 use millrace_replica::NodeId;
 
 use super::snapshots::Job;
+use super::standstill;
 use super::wire::{For, Part};
 use super::{Cluster, Heard, Proposal, Word};
 use crate::core::{NodeMessage, Shared, SnapshotNews};
@@ -53,6 +54,7 @@ impl Inbound {
             Word::Status(status) => self.cluster.heard(from, Heard::Status(status)),
             Word::Change(number, change) => self.cluster.proposed(Proposal { from: (from, number), change }),
             Word::Answer(number, result) => self.cluster.answered(number, result),
+            Word::Still(number, word) => standstill::heard(&self.shared, &self.cluster, from, number, word),
             Word::Body(name, question, word) => {
                 if let Some(carrier) = &self.shared.carrier {
                     carrier.heard(from, name, question, word);

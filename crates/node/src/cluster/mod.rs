@@ -17,12 +17,15 @@ mod inbound;
 mod leaving;
 mod loading;
 pub(crate) mod log_reader;
+mod lost;
 mod majority;
 mod nodes;
 pub(crate) mod records;
 mod replacing;
+mod rescue;
 mod rows;
 pub(crate) mod snapshots;
+mod standstill;
 mod start;
 mod sweeping;
 mod tables;
@@ -30,13 +33,13 @@ mod view;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
-use millrace_api::REMOVED;
+use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{Guidance, Held, Obstacle, Opened, Status};
+use millrace_guidance::{FEATURE_LEVEL, Guidance, Held, Obstacle, Opened, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -47,8 +50,11 @@ pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use figures::ReplicationMetrics;
 pub(crate) use guide::guide;
+pub(crate) use lost::LostData;
 pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
+pub use rescue::{Kept, RescueError, rescue};
+pub(crate) use standstill::{Standstill, StillWord, Stillness};
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
 pub(crate) use tables::serve as serve_tables;
@@ -133,6 +139,9 @@ pub(crate) struct Cluster {
     lacks_bodies: AtomicBool,
     /// The last guidance that all nodes followed when nothing was under way on this one.
     quiet_epoch: AtomicU64,
+    pub(crate) stillness: Stillness,
+    /// What the cluster uses, if that is more than this build knows; else 0.
+    used_level: AtomicU32,
     /// This node was removed from the cluster.
     is_removed: AtomicBool,
     /// One node says so, and a majority does not.
@@ -158,7 +167,7 @@ pub(crate) enum Heard {
 }
 
 /// What another node has said of itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Other {
     /// The guidance that it follows.
     follows: u64,
@@ -168,6 +177,7 @@ struct Other {
     is_leaving: bool,
     /// The last guidance that all nodes followed when nothing was under way there.
     quiet_epoch: u64,
+    lost: LostData,
 }
 
 /// Why an appointment cannot be followed.
@@ -189,6 +199,7 @@ pub(crate) struct Condition {
     pub held: Vec<Held>,
     /// Shards that it serves in a later epoch than guidance says.
     pub opened: Vec<Opened>,
+    pub lost: LostData,
 }
 
 /// What the leader hears of this node's replicas.
@@ -197,6 +208,7 @@ pub(crate) struct Said {
     obstacles: Vec<Obstacle>,
     held: Vec<Held>,
     opened: Vec<Opened>,
+    lost: LostData,
 }
 
 /// A change of the guidance that somebody wants.
@@ -255,6 +267,8 @@ impl Cluster {
             going: Mutex::default(),
             lacks_bodies: AtomicBool::new(false),
             quiet_epoch: AtomicU64::new(0),
+            stillness: Stillness::default(),
+            used_level: AtomicU32::new(0),
             is_removed: AtomicBool::new(false),
             is_disputed: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
@@ -285,13 +299,19 @@ impl Cluster {
     /// Refuses whoever asks for what this node may not know yet: it has just started.
     ///
     /// # Errors
-    /// `overloaded`; `node-removed`, for ever.
+    /// `overloaded`; `node-removed`, for ever; `majority-lost`.
     pub(crate) fn check_guided(&self) -> Result<(), Error> {
         if self.is_removed() {
             return Err(Error::new(ErrorCode::NodeRemoved, REMOVED));
         }
         if self.is_guided() {
             return Ok(());
+        }
+        if let Some(error) = self.too_old() {
+            return Err(error);
+        }
+        if self.is_guidance_lost() {
+            return Err(Error::new(ErrorCode::MajorityLost, MAJORITY_LOST));
         }
         let message = "this node has started and does not follow the cluster yet, for which it has to hear a majority of the \
                        nodes; nothing happened: try again";
@@ -318,6 +338,19 @@ impl Cluster {
         }
     }
 
+    /// The cluster uses what this build does not know.
+    fn note_too_old(&self, used: u32) {
+        if self.used_level.swap(used, Ordering::AcqRel) != used {
+            tracing::error!("{}", too_old(used).message);
+        }
+    }
+
+    /// Why this build cannot take part, if it is too old.
+    pub(crate) fn too_old(&self) -> Option<Error> {
+        let used = self.used_level.load(Ordering::Acquire);
+        (used > 0).then(|| too_old(used))
+    }
+
     pub(crate) fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }
@@ -332,20 +365,21 @@ impl Cluster {
         *self.voters.write().unwrap_or_else(PoisonError::into_inner) = voters.collect();
     }
 
+    /// Those that decide about the guidance.
+    fn voters(&self) -> Vec<NodeId> {
+        let voters = self.voters.read().unwrap_or_else(PoisonError::into_inner);
+        if voters.is_empty() { self.options.members.iter().map(|member| member.node).collect() } else { voters.clone() }
+    }
+
     /// Whether a majority of those that decide about the guidance is among these.
     fn is_majority(&self, is_in: impl Fn(NodeId) -> bool) -> bool {
-        let voters = self.voters.read().unwrap_or_else(PoisonError::into_inner);
-        let all = if voters.is_empty() {
-            self.options.members.iter().map(|member| member.node).collect()
-        } else {
-            voters.clone()
-        };
+        let all = self.voters();
         all.iter().filter(|node| is_in(**node)).count() * 2 > all.len()
     }
 
     /// Whether this node hears a majority of those that decide about the guidance; it may be one of them.
     pub(crate) fn hears_majority(&self, now_ns: u64) -> bool {
-        self.is_majority(|node| self.hears(node, now_ns))
+        self.is_majority(|node| self.hears(node, now_ns) && !self.has_lost_guidance(node))
     }
 
     /// Notes when this node follows what a majority has told it, once it does.
@@ -355,7 +389,11 @@ impl Cluster {
             return;
         }
         let others = locked(&self.others);
-        let is_majority = self.is_majority(|node| node == self.me() || others.contains_key(&node));
+        let knows = |node: NodeId| match others.get(&node) {
+            Some(other) => !other.lost.guidance,
+            None => node == self.me(),
+        };
+        let is_majority = self.is_majority(knows);
         if is_majority && others.values().all(|other| other.follows <= followed) {
             self.is_current.store(true, Ordering::Release);
         }
@@ -428,7 +466,8 @@ impl Cluster {
 
     fn note_other(&self, node: NodeId, status: &Status, heard_ns: u64) {
         let Status { guidance_epoch: follows, is_leaving, quiet_epoch, .. } = *status;
-        let other = Other { follows, heard_ns, is_leaving, quiet_epoch };
+        let lost = LostData { guidance: status.is_resyncing, shards: status.resyncing.clone() };
+        let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost };
         locked(&self.others).insert(node, other);
     }
 
@@ -464,7 +503,10 @@ impl Cluster {
         let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
         let held = cores.values().flat_map(|core| core.held.iter().cloned()).collect();
         let opened = cores.values().flat_map(|core| core.opened.iter().copied()).collect();
-        Said { is_caught_up, obstacles: unserved.iter().map(obstacle).collect(), held, opened }
+        let obstacles = unserved.iter().map(obstacle).collect();
+        drop(known);
+        drop(cores);
+        Said { is_caught_up, obstacles, held, opened, lost: self.lost_here() }
     }
 
     pub(crate) fn hindered(&self, shard: ShardId, hindrance: Hindrance) {
@@ -528,6 +570,14 @@ impl Cluster {
     pub(crate) fn forget(&self, number: u64) {
         locked(&self.asked).waiting.remove(&number);
     }
+}
+
+fn too_old(used: u32) -> Error {
+    let message = format!(
+        "this node's version is too old for its cluster, which uses feature level {used}, and it knows {FEATURE_LEVEL}: install \
+         the version of the others"
+    );
+    Error::new(ErrorCode::NotYetSupported, message)
 }
 
 /// The answer to a change of the catalogue while nobody leads.

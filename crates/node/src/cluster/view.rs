@@ -9,22 +9,33 @@ use serde_json::{Value, json};
 use super::Cluster;
 
 impl Cluster {
-    /// JSON: the guidance, with `node`, `leader`, `authority`, `has_majority`, and for each node `is_heard`.
+    /// JSON: the guidance, with `node`, `leader`, `feature_level`, `authority`, `has_majority`, `is_majority_lost`, `lost_shards`, and for each
+    /// node `is_heard`, `feature_level` and `has_lost_data`.
     ///
     /// # Errors
     /// `overloaded` before this node follows the cluster: what it knows may be old. `node-removed`.
     pub(crate) fn view(&self, now_ns: u64) -> Result<Bytes, Error> {
-        self.check_guided()?;
+        // What a node knows while a majority is lost helps whoever mends that.
+        if self.is_removed() || !self.is_guided() {
+            self.check_guided()?;
+        }
         let failed = |_| Error::new(ErrorCode::Internal, "the guidance cannot be shown");
-        let mut shown = serde_json::to_value(&*self.guidance()).map_err(failed)?;
+        let guidance = self.guidance();
+        let mut shown = serde_json::to_value(&*guidance).map_err(failed)?;
         shown["node"] = json!(self.me().0);
         shown["leader"] = json!(self.leader().map(|leader| leader.0));
+        shown["feature_level"] = json!(guidance.feature_level);
         shown["authority"] = json!(fingerprint(&self.options.identity.authority));
         shown["has_majority"] = json!(self.hears_majority(now_ns));
+        shown["is_majority_lost"] = json!(self.is_guidance_lost());
+        shown["lost_shards"] = json!(self.lost_shards());
         for (node, entry) in shown["nodes"].as_object_mut().into_iter().flatten() {
-            let is_heard = node.parse().is_ok_and(|node| self.hears(NodeId(node), now_ns));
+            let node = NodeId(node.parse().unwrap_or_default());
             if let Value::Object(entry) = entry {
-                entry.insert("is_heard".to_owned(), Value::Bool(is_heard));
+                entry.insert("is_heard".to_owned(), Value::Bool(self.hears(node, now_ns)));
+                let level = guidance.nodes.get(&node.0).map_or(0, |entry| entry.feature_level);
+                entry.insert("feature_level".to_owned(), json!(level));
+                entry.insert("has_lost_data".to_owned(), Value::Bool(self.has_lost_guidance(node)));
             }
         }
         serde_json::to_vec(&shown).map(Bytes::from).map_err(failed)

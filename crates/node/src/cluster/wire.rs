@@ -15,6 +15,8 @@
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
 //!       4, 4 bytes number, 4 bytes CRC-32C of the rest, a chunk of rows (format of `millrace_store`) | 5 and 4 bytes number: the end
 //! 7     about a body of an object: 2 bytes shard, 8 bytes number, 8 bytes question (0: none), then what `body_word.rs` says
+//! 8     about standing still: 8 bytes number, then 1: stand still | 2 and for each shard 2 bytes number, 8 bytes epoch,
+//!       8 bytes last LSN: it does | 3: it does not | 4: go on
 //! ```
 //!
 //! Numbers are little-endian. Reading any bytes gives a word or nothing, and never panics.
@@ -24,11 +26,11 @@ use millrace_api::objects::ChecksumAlgorithm;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
 use millrace_blobs::BodyName;
 use millrace_checksum::checksum;
-use millrace_driver::{Destination, Frame};
+use millrace_driver::{Destination, Frame, Standing};
 use millrace_guidance::Status;
-use millrace_replica::{Message, NodeId};
+use millrace_replica::{Epoch, Message, NodeId};
 
-use super::{BodyWord, Change};
+use super::{BodyWord, Change, StillWord};
 
 const REPLICA: u8 = 1;
 const FRAME: u8 = 2;
@@ -37,6 +39,7 @@ const CHANGE: u8 = 4;
 const ANSWER: u8 = 5;
 const SNAPSHOT: u8 = 6;
 const BODY: u8 = 7;
+const STILL: u8 = 8;
 
 const OF_SHARD: u16 = u16::MAX;
 const EVERY: u16 = u16::MAX - 1;
@@ -52,6 +55,8 @@ pub(crate) enum Word {
     Snapshot(ShardId, u64, Part),
     /// About a body, and to which question it belongs.
     Body(BodyName, u64, BodyWord),
+    /// About standing still for a backup, and for which.
+    Still(u64, StillWord),
 }
 
 /// What is said about a snapshot.
@@ -170,6 +175,11 @@ impl Word {
                 out.extend_from_slice(&question.to_le_bytes());
                 word.encode(&mut out);
             }
+            Word::Still(number, word) => {
+                out.push(STILL);
+                out.extend_from_slice(&number.to_le_bytes());
+                put_still(word, &mut out);
+            }
             Word::Answer(number, result) => {
                 out.push(ANSWER);
                 out.extend_from_slice(&number.to_le_bytes());
@@ -223,8 +233,46 @@ impl Word {
                 let question = u64::from_le_bytes(take(&mut rest)?);
                 BodyWord::decode(rest).map(|word| Word::Body(name, question, word))
             }
+            STILL => {
+                let number = u64::from_le_bytes(take(&mut rest)?);
+                take_still(rest).map(|word| Word::Still(number, word))
+            }
             _ => None,
         }
+    }
+}
+
+fn put_still(word: &StillWord, out: &mut Vec<u8>) {
+    match word {
+        StillWord::Stand => out.push(1),
+        StillWord::Standing(standing) => {
+            out.push(2);
+            for Standing { shard, epoch, last } in standing {
+                out.extend_from_slice(&shard.0.to_le_bytes());
+                out.extend_from_slice(&epoch.0.to_le_bytes());
+                out.extend_from_slice(&last.0.to_le_bytes());
+            }
+        }
+        StillWord::Busy => out.push(3),
+        StillWord::GoOn => out.push(4),
+    }
+}
+
+fn take_still(mut rest: Bytes) -> Option<StillWord> {
+    match take(&mut rest)? {
+        [1] if rest.is_empty() => Some(StillWord::Stand),
+        [2] => {
+            let mut standing = Vec::new();
+            while !rest.is_empty() {
+                let shard = ShardId(u16::from_le_bytes(take(&mut rest)?));
+                let epoch = Epoch(u64::from_le_bytes(take(&mut rest)?));
+                standing.push(Standing { shard, epoch, last: Lsn(u64::from_le_bytes(take(&mut rest)?)) });
+            }
+            Some(StillWord::Standing(standing))
+        }
+        [3] if rest.is_empty() => Some(StillWord::Busy),
+        [4] if rest.is_empty() => Some(StillWord::GoOn),
+        _ => None,
     }
 }
 
@@ -340,6 +388,13 @@ mod tests {
             Word::Change(6, Change::RemoveNode { node: NodeId(2) }),
             Word::Answer(5, Ok(9)),
             Word::Answer(6, Err(Error::new(ErrorCode::AppRefused, "a.ts: no"))),
+            Word::Still(7, StillWord::Stand),
+            Word::Still(
+                7,
+                StillWord::Standing(vec![Standing { shard: ShardId(3), epoch: Epoch(1 << 40), last: Lsn(8) }; 2]),
+            ),
+            Word::Still(7, StillWord::Busy),
+            Word::Still(7, StillWord::GoOn),
             Word::Snapshot(ShardId(3), 7, Part::Offer { at: Lsn(8) }),
             Word::Snapshot(ShardId(3), 7, Part::Wanted { number: 2 }),
             Word::Snapshot(ShardId(3), 7, Part::Refused),

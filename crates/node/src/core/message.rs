@@ -1,10 +1,10 @@
 //! What threads say to a core.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, Name, ShardId};
-use millrace_driver::{CoreMessage, CoreVersions};
+use millrace_driver::{CoreMessage, CoreVersions, Standing};
 use millrace_func::App;
 use millrace_io::{Random, RealRandom};
 use millrace_log::Committed;
@@ -51,6 +51,8 @@ pub(crate) enum NodeMessage {
     Exchanged { ticket: OffloadTicket, result: Result<Bytes, Error> },
     /// Rows were read beside the core.
     RowsRead(ColdRows),
+    /// A backup of the cluster is taken.
+    Still(Still),
     /// The committer's news.
     Committed(Committed),
     /// The flusher has written a chunk, or failed to.
@@ -73,6 +75,21 @@ pub(crate) enum NodeMessage {
     Discard { deployment: u32 },
     /// Send no more requests to an app.
     Remove { app: String, done: oneshot::Sender<bool> },
+}
+
+/// What a core does while a backup of the cluster is taken.
+pub(crate) enum Still {
+    /// Have no shard add an entry for so long, or until told to go on. Answers where the logs of open shards end.
+    Stand {
+        for_ns: u64,
+        answer: mpsc::Sender<Vec<Standing>>,
+    },
+    GoOn,
+    /// Are these logs, where this core hosts them, on the disk up to there?
+    HoldsAll {
+        standing: Arc<Vec<Standing>>,
+        answer: mpsc::Sender<bool>,
+    },
 }
 
 /// What becomes of a snapshot of a shard's rows.
@@ -126,6 +143,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Offloaded { ticket, result } => core.offloaded(ticket, result),
         NodeMessage::Exchanged { ticket, result } => core.exchanged(ticket, result),
         NodeMessage::RowsRead(rows) => core.rows_read(rows),
+        NodeMessage::Still(still) => handle_still(core, still),
         NodeMessage::Committed(news) => {
             let has_segment_begun = matches!(&news, Committed::Durable { report, .. } if report.began_segment && core.platform.is_in_cluster());
             core.committed(news);
@@ -143,9 +161,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Activate { deployment, done } => {
             let _ = done.send(activate(core, deployment));
         }
-        NodeMessage::IsQuiet { done } => {
-            let _ = done.send(core.is_quiet());
-        }
+        NodeMessage::IsQuiet { done } => drop(done.send(core.is_quiet())),
         NodeMessage::Settle { deployment } => core.settle(deployment),
         NodeMessage::ReplacedBytes { done } => {
             let _ = done.send(core.replaced_bytes());
@@ -160,6 +176,15 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Remove { app, done } => {
             let _ = done.send(core.remove(&app));
         }
+    }
+}
+
+/// Whoever asked may have given up.
+fn handle_still(core: &mut Core, still: Still) {
+    match still {
+        Still::Stand { for_ns, answer } => drop(answer.send(core.stand_still(for_ns))),
+        Still::GoOn => core.go_on(),
+        Still::HoldsAll { standing, answer } => drop(answer.send(core.holds_all(&standing))),
     }
 }
 

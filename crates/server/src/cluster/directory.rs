@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use millrace_node::{ClusterOptions, Member};
+use millrace_node::{ClusterOptions, Member, is_of_cluster_backup};
 use millrace_peers::{ClusterId, Identity};
 use millrace_replica::NodeId;
 use serde::{Deserialize, Serialize};
@@ -138,6 +138,22 @@ pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failur
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(named)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(named)?;
     Ok(())
+}
+
+/// As [`options`], for a node that is to serve.
+///
+/// # Errors
+/// Also for a directory that was restored from a backup.
+pub(crate) fn options_to_serve(directory: &Path) -> Result<Place, Failure> {
+    if is_of_cluster_backup(directory) {
+        return Err(format!(
+            "{0}: it was restored from a backup, and other nodes may know of later promises of its node: run `millrace cluster \
+             rescue {0} --accept-loss` first, which founds the cluster anew with this node",
+            directory.display()
+        )
+        .into());
+    }
+    options(directory)
 }
 
 /// What a node of a cluster is started with.

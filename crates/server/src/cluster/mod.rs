@@ -4,6 +4,7 @@ mod demo;
 mod directory;
 mod make;
 mod nodes;
+mod rescue;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use millrace_node::DataDirectory;
 use crate::Failure;
 use crate::cli::NodeArgs;
 
-pub(crate) use directory::{Place, options};
+use directory::options;
+pub(crate) use directory::{Place, options_to_serve};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -27,7 +29,8 @@ Examples:
       --http 10.0.0.4:8080 --peer 10.0.0.4:7000
   millrace cluster drain 2 --url http://10.0.0.1:8080
   millrace cluster remove 2 --url http://10.0.0.1:8080
-  millrace cluster reset /srv/shop/n1";
+  millrace cluster reset /srv/shop/n1
+  millrace cluster rescue /srv/shop/n1 --accept-loss";
 
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
@@ -58,6 +61,11 @@ enum ClusterCommand {
     Drain(DrainArgs),
     /// Take a node out of the cluster, for good: one that has drained, or one that is dead
     Remove(RemoveArgs),
+    /// Go on with one node when a majority of the nodes has lost its data for good
+    ///
+    /// The node must not run. What it has becomes the truth, and it is the only node of the cluster from then on. Writes that only
+    /// lost nodes had acknowledged are gone. The command says what the node has. It does nothing without --accept-loss.
+    Rescue(RescueArgs),
     /// Empty the directory of a node whose data is damaged or lost
     ///
     /// The node must not run. What its directory held is gone. It keeps its certificate. The next start gets everything from
@@ -146,6 +154,16 @@ struct ResetArgs {
 }
 
 #[derive(Args, Debug)]
+struct RescueArgs {
+    /// The directory of the node that has its data
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Do it: writes that were acknowledged may be lost
+    #[arg(long)]
+    accept_loss: bool,
+}
+
+#[derive(Args, Debug)]
 struct DemoArgs {
     /// How many nodes
     #[arg(long, value_name = "N", default_value_t = 3)]
@@ -191,6 +209,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterCommand::Join(args) => nodes::join(args),
         ClusterCommand::Drain(args) => nodes::drain(args),
         ClusterCommand::Remove(args) => nodes::remove(args),
+        ClusterCommand::Rescue(args) => rescue::run(args),
         ClusterCommand::Reset(args) => reset(&args.directory),
     }
 }

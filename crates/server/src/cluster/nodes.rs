@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use millrace_access::{AgreedKeys, KeyFile};
 use millrace_base::ErrorCode;
 use millrace_client::Client;
+use millrace_node::FEATURE_LEVEL;
 use millrace_peers::{ClusterId, fingerprint_of_file};
 use serde_json::Value;
 
@@ -33,6 +34,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     let keys = keys_of(&client)?;
     let guidance = block_on(client.guidance())?;
     check_is_of(&args.authority, &guidance, &args.node.url)?;
+    check_is_new_enough(&guidance)?;
     let added = block_on(client.add_node(&args.http, &args.peer))?;
     let wrong = || Failure::from(format!("the node at {} does not answer as a cluster's node does", args.node.url));
     let number = |name: &str| added[name].as_u64().and_then(|number| u16::try_from(number).ok());
@@ -71,6 +73,19 @@ fn check_is_of(authority: &Path, guidance: &Value, url: &str) -> Result<(), Fail
         .into()),
         _ => Ok(()),
     }
+}
+
+/// Refuses a node of this version where the others use more than it knows.
+fn check_is_new_enough(guidance: &Value) -> Result<(), Failure> {
+    let used = guidance["feature_level"].as_u64().unwrap_or_default();
+    if used <= u64::from(FEATURE_LEVEL) {
+        return Ok(());
+    }
+    Err(format!(
+        "too old: the cluster uses feature level {used}, and this version of millrace knows {FEATURE_LEVEL}; nothing \
+         happened: use the version of the other nodes"
+    )
+    .into())
 }
 
 /// The API keys of a cluster, if it has some and they are not in files that its nodes were given by name.
@@ -172,5 +187,19 @@ fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), 
             .into());
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_uses_more_than_this_version_knows_gets_no_node_of_it() {
+        let of_level = |level: u32| serde_json::json!({ "feature_level": level });
+        assert!(check_is_new_enough(&serde_json::json!({})).is_ok(), "a node of an earlier version does not say");
+        assert!(check_is_new_enough(&of_level(FEATURE_LEVEL)).is_ok());
+        let refused = check_is_new_enough(&of_level(FEATURE_LEVEL + 1)).expect_err("it is too old").to_string();
+        assert!(refused.contains("too old"), "{refused}");
     }
 }

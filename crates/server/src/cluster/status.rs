@@ -24,6 +24,13 @@ fn render(guidance: &Value) -> String {
         let node = &guidance["node"];
         text.push_str(&format!("node {node} does not hear a majority of the nodes: what follows may be old\n"));
     }
+    if guidance["is_majority_lost"] == true {
+        text.push_str("a majority of the nodes has lost its data: see `millrace cluster rescue --help`\n");
+    }
+    let lost: Vec<String> = guidance["lost_shards"].as_array().into_iter().flatten().map(Value::to_string).collect();
+    if !lost.is_empty() {
+        text.push_str(&format!("lost by a majority of the nodes that held them: shards {}\n", lost.join(", ")));
+    }
     text.push_str("node  state      owns  holds  http\n");
     for (id, entry) in guidance["nodes"].as_object().into_iter().flatten() {
         let Ok(node) = id.parse::<u16>() else { continue };
@@ -42,6 +49,7 @@ fn state(entry: &Value, left: usize) -> &'static str {
         (false, _) if entry["incarnation"] == 0 => "joining",
         (false, _) => "dead",
         (true, _) if !is("is_heard") => "not heard",
+        (true, _) if is("has_lost_data") => "lost data",
         (true, true) if left > 0 => "draining",
         (true, true) => "drained",
         (true, false) => "alive",

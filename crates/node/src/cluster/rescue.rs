@@ -1,0 +1,209 @@
+//! A cluster that has lost a majority of its nodes for good goes on with what one node has. The node does not run meanwhile.
+//!
+//! What the node has on its disk becomes the truth. Its log gets a replica set of this node alone for each shard, in an epoch
+//! above all that it knows. It also gets a guidance without the other nodes. The next start finds a cluster of one node.
+//!
+//! Promises: nothing is written before the caller accepts the loss; nothing that this node has is dropped; no number of a
+//! node that was lost is given again. What only the lost nodes had acknowledged is gone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use millrace_base::{Lsn, ShardId, UnixMillis};
+use millrace_driver::apply_entry;
+use millrace_format::{Entry, ReplicaEntryKind, ReplicaRecord};
+use millrace_guidance::{Guidance, Place};
+use millrace_io::{Clock as _, RealClock, RealDisk, RealRandom};
+use millrace_log::{Batch, Durability, Environment, LogError, RecoveredReplica, Writer, WriterOptions};
+use millrace_replica::{NodeId, ReplicaSet};
+
+use super::records::kind_of_record;
+use super::{ClusterOptions, rows};
+use crate::backup::OF_BACKUP;
+use crate::directory::{DataDirectory, sync_folder_of};
+use crate::node::StartError;
+use crate::options::NodeOptions;
+use crate::recovery::{Recovery, recover};
+
+/// Epochs that are left out: the lost nodes may have begun some that this one has not heard of.
+const EPOCHS_LEFT_OUT: u64 = 1 << 20;
+
+/// Memory for reading the checkpoint.
+const MEMORY_BYTES: usize = 256 << 20;
+
+/// What a rescue keeps, or would keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// For each shard, by number, the position up to which its log is kept.
+    pub shards: Vec<Lsn>,
+    /// The same for the guidance.
+    pub guidance: Lsn,
+    /// Shards whose log here may lack something that this node itself had acknowledged.
+    pub doubtful: Vec<ShardId>,
+    /// The nodes that are none of the cluster from then on.
+    pub lost: Vec<NodeId>,
+}
+
+/// Why a node cannot be what a cluster goes on with.
+#[derive(Debug)]
+pub enum RescueError {
+    /// Its directory cannot be opened, or what is in it cannot be read.
+    Start(StartError),
+    /// It does not know the cluster: it has lost its data, or has never followed.
+    NoGuidance,
+    /// It does not hold these shards, so all that is in them would be lost.
+    Missing(Vec<ShardId>),
+    /// The log cannot be written. Repeat the command.
+    Log(LogError),
+}
+
+impl fmt::Display for RescueError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RescueError::Start(error) => error.fmt(formatter),
+            RescueError::NoGuidance => {
+                formatter.write_str("this node has no data of the cluster: it was emptied, or has never followed it")
+            }
+            RescueError::Missing(shards) => {
+                let first: Vec<String> = shards.iter().take(8).map(ToString::to_string).collect();
+                let more = if shards.len() > first.len() { ", …" } else { "" };
+                write!(
+                    formatter,
+                    "this node does not hold {} of the shards ({}{more}), and what several nodes have cannot be put together: \
+                     take a node that holds all shards, or restore a backup",
+                    shards.len(),
+                    first.join(", "),
+                )
+            }
+            RescueError::Log(error) => write!(formatter, "{error}; repeat the command"),
+        }
+    }
+}
+
+impl std::error::Error for RescueError {}
+
+impl From<StartError> for RescueError {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+/// Makes what a node has the truth, if the loss is accepted. Otherwise only says what it would keep.
+///
+/// # Errors
+/// [`RescueError`]. The directory is as after a start then.
+pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result<Kept, RescueError> {
+    let me = cluster.node;
+    let mut directory = DataDirectory::open(path, None).map_err(StartError::Directory)?;
+    let options =
+        NodeOptions { cluster: Some(cluster), memory_bytes: MEMORY_BYTES, ..NodeOptions::new(path.to_owned()) };
+    let mut recovery = recover(&options, &mut directory)?;
+    let meta = ShardId(directory.shard_count());
+    let guidance = newest_guidance(&mut recovery, meta)?.ok_or(RescueError::NoGuidance)?;
+    let kept = kept(&recovery.replicas, &guidance, me)?;
+    if is_accepted {
+        let batch = founding(&recovery.replicas, &guidance, me);
+        append(path, recovery, batch).map_err(RescueError::Log)?;
+        forget_backup(path).map_err(StartError::Io)?;
+    }
+    Ok(kept)
+}
+
+/// The directory is that of a node again, though it was restored from a backup.
+fn forget_backup(path: &Path) -> io::Result<()> {
+    let file = path.join(OF_BACKUP);
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => sync_folder_of(&file),
+    }
+}
+
+/// What this node has heard of last, committed or not.
+fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<Option<Guidance>, RescueError> {
+    let (Some(store), Some(found)) = (recovery.stores.get_mut(usize::from(meta.0)), recovery.replicas.get(&meta))
+    else {
+        return Ok(None);
+    };
+    for entry in &found.tail {
+        let applied = apply_entry(store, entry.lsn, kind_of_record(entry.kind), &entry.bytes);
+        applied.map_err(StartError::Store)?;
+    }
+    Ok(rows::guidance(store).map_err(|error| StartError::Io(io::Error::other(error)))?)
+}
+
+fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Result<Kept, RescueError> {
+    let places = || (0_u16..).map(ShardId).zip(&guidance.shards);
+    // Rows that were being replaced when the node stopped are those of no position.
+    let holds = |shard: ShardId, place: &Place| {
+        place.replicas.contains(&me.0) && replicas.get(&shard).is_some_and(|found| found.last.1 > Lsn::ZERO)
+    };
+    let missing: Vec<ShardId> =
+        places().filter(|(shard, place)| !holds(*shard, place)).map(|(shard, _)| shard).collect();
+    if !missing.is_empty() {
+        return Err(RescueError::Missing(missing));
+    }
+    let last = |shard: ShardId| replicas.get(&shard).map_or(Lsn::ZERO, |found| found.last.1);
+    let others = guidance.nodes.keys().copied().filter(|node| *node != me.0);
+    Ok(Kept {
+        shards: places().map(|(shard, _)| last(shard)).collect(),
+        guidance: last(ShardId(u16::try_from(guidance.shards.len()).unwrap_or(u16::MAX))),
+        doubtful: replicas.iter().filter(|(_, found)| !found.is_whole).map(|(shard, _)| *shard).collect(),
+        lost: others.map(NodeId).collect(),
+    })
+}
+
+/// The records that found the cluster anew.
+fn founding(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Batch {
+    let of_places = guidance.shards.iter().map(|place| place.epoch + 1);
+    let known = replicas.values().flat_map(|found| [found.promised.0, found.last.0]).chain(of_places);
+    let epoch = known.max().unwrap_or_default() + EPOCHS_LEFT_OUT;
+    let set = ReplicaSet::of([me]).encode();
+    let mut batch = Batch::new();
+    for (shard, found) in replicas {
+        let last = found.last.1;
+        // All of it counts from now on, though the nodes are gone that could say so.
+        let found = RecoveredReplica { promised: (epoch, me.0), committed: last, is_whole: true, ..found.clone() };
+        found.opening().iter().for_each(|record| batch.push_record(*shard, record));
+        let (lsn, kind) = (last.next(), ReplicaEntryKind::ReplicaSet);
+        batch.push_record(*shard, &ReplicaRecord::Entry { epoch, lsn, kind, bytes: &set });
+        if usize::from(shard.0) == guidance.shards.len() {
+            let writes = [rows::write_of(&alone(guidance, replicas, (epoch, me)))];
+            let (lsn, mut bytes) = (lsn.next(), Vec::new());
+            Entry { shard: *shard, lsn, time: UnixMillis(RealClock.now()), writes: &writes }.encode(&mut bytes);
+            let kind = ReplicaEntryKind::Data;
+            batch.push_record(*shard, &ReplicaRecord::Entry { epoch, lsn, kind, bytes: &bytes });
+            batch.push_record(*shard, &ReplicaRecord::CommitNote { lsn });
+        }
+    }
+    batch
+}
+
+/// The guidance of a cluster of one node.
+fn alone(guidance: &Guidance, replicas: &BTreeMap<ShardId, RecoveredReplica>, (epoch, me): (u64, NodeId)) -> Guidance {
+    let mut alone = guidance.clone();
+    alone.epoch += 1;
+    // A lost node that comes back is told that it was removed, and no other one ever has its number.
+    alone.last_removed = guidance.nodes.keys().copied().max().unwrap_or(0).max(guidance.last_removed);
+    alone.nodes.retain(|node, _| *node == me.0);
+    for entry in alone.nodes.values_mut() {
+        (entry.is_alive, entry.is_draining) = (true, false);
+    }
+    for (shard, place) in (0_u16..).map(ShardId).zip(&mut alone.shards) {
+        let agreed = replicas.get(&shard).map_or(Lsn::ZERO, |found| found.last.1.next());
+        *place = Place { epoch, owner: me.0, replicas: vec![me.0], agreed: agreed.0, ..Place::default() };
+    }
+    alone
+}
+
+/// Writes a run of the log of its own, durably.
+fn append(path: &Path, recovery: Recovery, mut batch: Batch) -> Result<(), LogError> {
+    let environment =
+        Environment { disk: Arc::new(RealDisk::new(path)), clock: Arc::new(RealClock), random: Arc::new(RealRandom) };
+    let (run, durability) = (recovery.next_run, Durability::Fsync);
+    let options = WriterOptions { run, durability, is_replicated: true, ..WriterOptions::default() };
+    let mut writer = Writer::open(environment, recovery.segments, options)?;
+    writer.append(&mut batch)?;
+    writer.close()
+}

@@ -1,0 +1,245 @@
+//! All nodes of the cluster stand still for a moment, and one of them takes a backup of what it has.
+//!
+//! 1. The node asks all others to stand still, and does so itself. Each answers which shards it owns, and where their logs end.
+//! 2. The node waits until its own disk has all of that. Then its logs are those of all shards at one moment.
+//! 3. It takes the backup's moment, and tells all to go on.
+//!
+//! Promises: nobody stands still for longer than [`STILL`], whoever fails; a backup counts only if all stood still at its moment.
+//! Must not know what a backup is. `docs/internals/backup.md` has the argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use millrace_base::ShardId;
+use millrace_driver::Standing;
+use millrace_peers::Lane;
+use millrace_replica::NodeId;
+
+use super::{Cluster, Word, locked};
+use crate::core::{NodeMessage, Shared, Still};
+
+/// A node goes on by itself after this time.
+const STILL: Duration = Duration::from_millis(1_500);
+
+/// By then all must be done, counted from before the first node stood still. So nobody has gone on, though clocks differ.
+const DONE: Duration = Duration::from_millis(1_000);
+
+/// How often is looked whether this node has everything.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What nodes say to each other about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StillWord {
+    /// Stand still.
+    Stand,
+    /// The sender stands still, and owns these. After [`StillWord::GoOn`]: it has stood still.
+    Standing(Vec<Standing>),
+    /// It does not: it stands still for somebody else, or has gone on before.
+    Busy,
+    /// Go on, and say whether you have stood still until now.
+    GoOn,
+}
+
+/// This node's part.
+#[derive(Default)]
+pub(crate) struct Stillness {
+    last: AtomicU64,
+    /// For whom this node stands still, under which number, and since when.
+    asker: Mutex<Option<(NodeId, u64, Instant)>>,
+    /// Where answers go, and under which number they were asked for.
+    answers: Mutex<Option<(u64, Answers)>>,
+}
+
+/// Nothing: the node stands still for somebody else.
+type Answers = mpsc::Sender<(NodeId, Option<Vec<Standing>>)>;
+
+fn failed(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why.into())
+}
+
+/// All nodes stand still while this lives.
+pub(crate) struct Standstill<'a> {
+    shared: &'a Arc<Shared>,
+    cluster: &'a Cluster,
+    number: u64,
+    since: Instant,
+    others: BTreeSet<NodeId>,
+}
+
+impl<'a> Standstill<'a> {
+    /// Has all nodes stand still, and waits until this one has on its disk what they have.
+    ///
+    /// # Errors
+    /// Who does not answer, or what is not served at this moment. All go on then.
+    pub(crate) fn begin(shared: &'a Arc<Shared>, cluster: &'a Cluster) -> io::Result<Self> {
+        let (me, guidance) = (cluster.me(), cluster.guidance());
+        let alive = guidance.nodes.iter().filter(|(_, entry)| entry.is_alive).map(|(node, _)| NodeId(*node));
+        let others: BTreeSet<NodeId> = alive.filter(|node| *node != me).collect();
+        let number = cluster.stillness.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, answers) = mpsc::channel();
+        *locked(&cluster.stillness.answers) = Some((number, sender.clone()));
+        let standstill = Self { shared, cluster, number, since: Instant::now(), others };
+        for node in &standstill.others {
+            cluster.send(*node, Lane::Core, &Word::Still(number, StillWord::Stand));
+        }
+        let _ = sender.send((me, stand(shared, cluster, (me, number))));
+        let standing = standstill.collect(&answers)?;
+        standstill.wait_for(standing)?;
+        Ok(standstill)
+    }
+
+    fn left(&self) -> Duration {
+        DONE.saturating_sub(self.since.elapsed())
+    }
+
+    /// Where all shards are.
+    fn collect(&self, answers: &mpsc::Receiver<(NodeId, Option<Vec<Standing>>)>) -> io::Result<Vec<Standing>> {
+        let mut silent = self.others.clone();
+        silent.insert(self.cluster.me());
+        let mut newest: BTreeMap<ShardId, Standing> = BTreeMap::new();
+        while let Some(first) = silent.first().copied() {
+            match answers.recv_timeout(self.left()) {
+                Ok((node, Some(standing))) => {
+                    silent.remove(&node);
+                    for one in standing {
+                        let known = newest.entry(one.shard).or_insert(one);
+                        // Two may own it while it moves. What the earlier one adds is never committed.
+                        if known.epoch < one.epoch {
+                            *known = one;
+                        }
+                    }
+                }
+                Ok((node, None)) => return Err(failed(format!("node {node} takes part in another backup; try again"))),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Err(failed(format!("node {first} has not answered in time; try again")));
+                }
+            }
+        }
+        // The last one is that of the guidance.
+        match (0..=self.shared.shard_count()).map(ShardId).find(|shard| !newest.contains_key(shard)) {
+            Some(shard) => Err(failed(format!("nobody serves shard {shard} at this moment; try again"))),
+            None => Ok(newest.into_values().collect()),
+        }
+    }
+
+    fn wait_for(&self, standing: Vec<Standing>) -> io::Result<()> {
+        let standing = Arc::new(standing);
+        loop {
+            let (sender, answers) = mpsc::channel();
+            for core in 0..self.shared.cores.len() {
+                let (standing, answer) = (Arc::clone(&standing), sender.clone());
+                self.shared.send(core, NodeMessage::Still(Still::HoldsAll { standing, answer }));
+            }
+            drop(sender);
+            let answered: Vec<bool> =
+                std::iter::from_fn(|| answers.recv_timeout(self.left()).ok()).take(self.shared.cores.len()).collect();
+            if answered.len() == self.shared.cores.len() && answered.iter().all(|holds| *holds) {
+                return Ok(());
+            }
+            if self.left().is_zero() {
+                return Err(failed("this node lacks too much of what the others have; try again"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The moment was taken: all go on.
+    ///
+    /// # Errors
+    /// Somebody has gone on before, or has started anew meanwhile.
+    pub(crate) fn end(self) -> io::Result<()> {
+        let (sender, answers) = mpsc::channel();
+        *locked(&self.cluster.stillness.answers) = Some((self.number, sender));
+        self.tell_to_go_on();
+        let mut silent = self.others.clone();
+        while let Some(first) = silent.first().copied() {
+            match answers.recv_timeout(self.left()) {
+                Ok((node, Some(_))) => drop(silent.remove(&node)),
+                Ok((node, None)) => return Err(failed(format!("node {node} has not stood still; try again"))),
+                Err(_) => return Err(failed(format!("node {first} may not have stood still; try again"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_to_go_on(&self) {
+        for node in &self.others {
+            self.cluster.send(*node, Lane::Core, &Word::Still(self.number, StillWord::GoOn));
+        }
+        go_on(self.shared, self.cluster, (self.cluster.me(), self.number));
+    }
+}
+
+impl Drop for Standstill<'_> {
+    fn drop(&mut self) {
+        *locked(&self.cluster.stillness.answers) = None;
+        self.tell_to_go_on();
+    }
+}
+
+/// Has this node stand still. `None`: it does so for somebody else.
+fn stand(shared: &Arc<Shared>, cluster: &Cluster, (asker, number): (NodeId, u64)) -> Option<Vec<Standing>> {
+    {
+        let mut known = locked(&cluster.stillness.asker);
+        if known.is_some_and(|(.., since)| since.elapsed() < STILL) {
+            return None;
+        }
+        *known = Some((asker, number, Instant::now()));
+    }
+    let (sender, answers) = mpsc::channel();
+    for core in 0..shared.cores.len() {
+        shared.send(core, NodeMessage::Still(Still::Stand { for_ns: STILL.as_nanos() as u64, answer: sender.clone() }));
+    }
+    let mut standing = Vec::new();
+    for _ in 0..shared.cores.len() {
+        standing.extend(answers.recv_timeout(DONE).ok()?);
+    }
+    Some(standing)
+}
+
+/// Has this node go on. Says whether it has stood still until now, for this asker.
+fn go_on(shared: &Shared, cluster: &Cluster, (asker, number): (NodeId, u64)) -> bool {
+    let mut known = locked(&cluster.stillness.asker);
+    let Some((.., since)) = known.take_if(|(of, under, _)| (*of, *under) == (asker, number)) else { return false };
+    for core in 0..shared.cores.len() {
+        shared.send(core, NodeMessage::Still(Still::GoOn));
+    }
+    since.elapsed() < STILL
+}
+
+/// Another node says something about it. Called from the thread of the links, which must not wait.
+pub(super) fn heard(shared: &Arc<Shared>, cluster: &Arc<Cluster>, from: NodeId, number: u64, word: StillWord) {
+    match word {
+        StillWord::Stand => {
+            let (shared, cluster) = (Arc::clone(shared), Arc::clone(cluster));
+            let answer = move || {
+                let word = stand(&shared, &cluster, (from, number)).map_or(StillWord::Busy, StillWord::Standing);
+                cluster.send(from, Lane::Core, &Word::Still(number, word));
+            };
+            if let Err(error) = std::thread::Builder::new().name("standstill".to_owned()).spawn(answer) {
+                tracing::warn!(%error, "this node cannot stand still for another one's backup");
+            }
+        }
+        StillWord::Standing(standing) => answered(cluster, from, number, Some(standing)),
+        StillWord::Busy => answered(cluster, from, number, None),
+        StillWord::GoOn => {
+            let has_stood = go_on(shared, cluster, (from, number));
+            let word = if has_stood { StillWord::Standing(Vec::new()) } else { StillWord::Busy };
+            cluster.send(from, Lane::Core, &Word::Still(number, word));
+        }
+    }
+}
+
+fn answered(cluster: &Cluster, from: NodeId, number: u64, standing: Option<Vec<Standing>>) {
+    if let Some((asked, answers)) = &*locked(&cluster.stillness.answers)
+        && *asked == number
+    {
+        // Whoever asked may have given up.
+        let _ = answers.send((from, standing));
+    }
+}

@@ -1,0 +1,161 @@
+//! A backup of a running cluster shows one moment of all shards. It is whole or not there, and the cluster goes on.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use millrace_tests::{Foreground, Output, assert_problem, binary, millrace, wait_until};
+
+use crate::cluster::Demo;
+use crate::cluster_elastic::{ACCOUNTS, OPENED_WITH, balance, call, transfer};
+
+fn back_up(demo: &Demo, node: u16, place: &str) -> Output {
+    millrace(&["backup", place, "--url", &format!("http://127.0.0.1:{}", demo.http_base + node - 1)])
+}
+
+fn balances(demo: &Demo, node: u16) -> Option<Vec<i64>> {
+    (0..ACCOUNTS).map(|account| balance(demo, node, account)).collect()
+}
+
+fn signal(demo: &Demo, node: u16, signal: &str) {
+    let pid = std::fs::read_to_string(demo.folder.join(format!("n{node}/pid"))).expect("it runs");
+    assert!(Command::new("kill").args([signal, pid.trim()]).status().expect("kill is there").success());
+}
+
+/// Makes a deposit on each account while a node stands still, and lets it go on. Then it does something. Gives the sum of the
+/// deposits that were acknowledged before, each of which is another power of two.
+fn deposits_while_stopped(demo: &Demo, node: u16, then: impl FnOnce()) -> i64 {
+    let acknowledged = AtomicI64::new(0);
+    let deposit = |account: usize| {
+        let (path, amount) = (format!("/call/account/{account}/deposit"), 1_i64 << account);
+        let header = format!("Idempotency-Key: while-stopped-{account}");
+        let reply = demo.request(1, "POST", &path, &[&header], amount.to_string().as_bytes());
+        if reply.is_some_and(|reply| reply.status == 200) {
+            acknowledged.fetch_add(amount, Ordering::SeqCst);
+        }
+    };
+    signal(demo, node, "-STOP");
+    std::thread::scope(|threads| {
+        for account in 0..ACCOUNTS {
+            let deposit = &deposit;
+            threads.spawn(move || deposit(account));
+        }
+        // Shorter than the time after which its shards go to others.
+        std::thread::sleep(Duration::from_millis(400));
+        let before = acknowledged.load(Ordering::SeqCst);
+        signal(demo, node, "-CONT");
+        then();
+        before
+    })
+}
+
+#[test]
+fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
+    let data = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| data.path().join(name).display().to_string();
+    let (place, restored) = (path("place"), path("restored"));
+    let demo = Demo::with_app(&data.path().join("demo"), "examples/bank");
+    for account in 0..ACCOUNTS {
+        call(&demo, &[1, 2, 3], (account, "deposit"), "open", &OPENED_WITH.to_string());
+    }
+    let (is_over, next) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let client = |node: u16| {
+        while !is_over.load(Ordering::Relaxed) {
+            transfer(&demo, &[node, 1, 2, 3], next.fetch_add(1, Ordering::Relaxed));
+        }
+    };
+    let (taken, acknowledged) = std::thread::scope(|threads| {
+        let client = &client;
+        let clients: Vec<_> = (1..=6).map(|number| threads.spawn(move || client(number % 3 + 1))).collect();
+        std::thread::sleep(Duration::from_millis(500));
+        let mut taken = Vec::new();
+        for number in 0..3 {
+            call(&demo, &[1, 2, 3], (number, "deposit"), &format!("before-{number}"), "7");
+            taken.push(back_up(&demo, 2, &place));
+        }
+        let acknowledged = deposits_while_stopped(&demo, 2, || taken.push(back_up(&demo, 2, &place)));
+        is_over.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().expect("it calls"));
+        (taken, acknowledged)
+    });
+    for taken in taken {
+        assert_eq!(taken.code, Some(0), "{}", taken.err);
+    }
+    assert_ne!(acknowledged, 0, "some shards are served without node 2");
+    assert!(next.load(Ordering::Relaxed) > 100, "there was load");
+    let restore = millrace(&["restore", &place, "--data", &restored]);
+    assert_eq!(restore.code, Some(0), "{}", restore.err);
+    assert!(restore.err.contains("cluster rescue"), "it says what comes next: {}", restore.err);
+    (1..=3).for_each(|node| demo.kill(node));
+    let serve = ["serve", "--cores", "1", "--cluster-data", &restored];
+    let refused = millrace(&serve);
+    assert_eq!(refused.code, Some(1), "{}", refused.out);
+    assert!(refused.err.contains("restored from a backup"), "{}", refused.err);
+    let rescued = millrace(&["cluster", "rescue", &restored, "--accept-loss"]);
+    assert_eq!(rescued.code, Some(0), "{}", rescued.err);
+    // It listens where node 2 did.
+    let _node = Foreground::start(Command::new(binary()).args(serve));
+    let opened = i64::try_from(ACCOUNTS).expect("few") * OPENED_WITH + 3 * 7;
+    wait_until("all accounts are read", || balances(&demo, 2).is_some());
+    let sum = || balances(&demo, 2).map(|all| all.iter().sum::<i64>());
+    // Transfers that were under way are ended by now.
+    std::thread::sleep(Duration::from_secs(2));
+    let expected = sum().expect("it is read");
+    let there = expected - opened;
+    assert!((0..1 << ACCOUNTS).contains(&there), "a transfer in part, or a deposit twice: {there}");
+    assert_eq!(there & acknowledged, acknowledged, "what was acknowledged before is there: {there:b}");
+    // It takes calls, and knows those that it has made.
+    call(&demo, &[2], (0, "deposit"), "before-0", "7");
+    assert_eq!(sum(), Some(expected), "a key holds over a backup");
+    call(&demo, &[2], (0, "deposit"), "new", "7");
+    assert_eq!(sum(), Some(expected + 7));
+}
+
+#[test]
+fn a_backup_without_an_answer_of_a_node_is_none_and_the_cluster_goes_on() {
+    let data = tempfile::tempdir().expect("a folder");
+    let place = data.path().join("place").display().to_string();
+    let demo = Demo::start(&data.path().join("demo"));
+    // Not at node 3: it would not answer.
+    let add_all = |number: u32| {
+        for counter in 0..6 {
+            let (path, header) =
+                (format!("/call/counter/{counter}/add"), format!("Idempotency-Key: {counter}-{number}"));
+            let add = |node| demo.request(node, "POST", &path, &[&header], b"1");
+            wait_until("a node takes the call", || [1, 2].into_iter().filter_map(add).any(|reply| reply.status == 200));
+        }
+    };
+    add_all(0);
+    signal(&demo, 3, "-STOP");
+    let began = Instant::now();
+    let failed = back_up(&demo, 1, &place);
+    // The others may have found out already that it is silent. Then its shards are on their way.
+    if failed.code != Some(0) {
+        assert!(failed.err.contains("overloaded") && failed.err.contains("try again"), "{}", failed.err);
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
+    let began = Instant::now();
+    add_all(1);
+    assert!(began.elapsed() < Duration::from_secs(10), "nobody stands still for ever: {:?}", began.elapsed());
+    signal(&demo, 3, "-CONT");
+    wait_until("a backup is taken again", || back_up(&demo, 1, &place).code == Some(0));
+    let verified = millrace(&["backup", "verify", &place]);
+    assert_eq!(verified.code, Some(0), "{}", verified.err);
+}
+
+#[test]
+fn what_cannot_be_backed_up_yet_says_so() {
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::of(&data.path().join("five"), "examples/counter", (5, 20));
+    wait_until("all is placed", || demo.holds() == Some(vec![12; 5]));
+    let refused = demo.request(1, "POST", "/backup", &[], b"").expect("it answers");
+    assert_problem(&refused, 501, "not-yet-supported");
+    assert!(refused.text().contains("does not hold 8 of 20 shards"), "{}", refused.text());
+    let demo = Demo::with_s3(&data.path().join("objects"));
+    let url = format!("http://127.0.0.1:{}", demo.http_base);
+    let user = millrace(&["s3", "user", "add", "ann", "--url", &url]);
+    assert_eq!(user.code, Some(0), "{}", user.err);
+    let refused = demo.request(1, "POST", "/backup", &[], b"").expect("it answers");
+    assert_problem(&refused, 501, "not-yet-supported");
+    assert!(refused.text().contains("objects"), "{}", refused.text());
+}
