@@ -64,13 +64,14 @@ pub enum ErrorCode {
     WorkerTimeout,
     WorkerUnavailable,
     WorkflowEnded,
+    WorkflowRunning,
     WrongType,
 }
 
 /// One row of the table of codes: code, text, title.
 type Row = (ErrorCode, &'static str, &'static str);
 
-const TABLE: [Row; 57] = {
+const TABLE: [Row; 58] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", "The function refused the call"),
@@ -129,6 +130,7 @@ const TABLE: [Row; 57] = {
         (WorkerTimeout, "worker-timeout", "The worker did not answer in time"),
         (WorkerUnavailable, "worker-unavailable", "No worker takes the call"),
         (WorkflowEnded, "workflow-ended", "The workflow has ended"),
+        (WorkflowRunning, "workflow-running", "The workflow has yet to end"),
         (WrongType, "wrong-type", "The value does not fit the schema"),
     ]
 };

@@ -34,6 +34,10 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::Cancel => manage::intervene(backend, who, input, Intervention::Cancel).await,
         Kind::Kill => manage::intervene(backend, who, input, Intervention::Kill).await,
         Kind::Resume => manage::intervene(backend, who, input, Intervention::Resume).await,
+        Kind::Restart => {
+            let (from, on_newest) = path::restart(input.query())?;
+            manage::intervene(backend, who, input, Intervention::Restart { from, on_newest }).await
+        }
         Kind::Signal => manage::signal(session, who, input).await,
         Kind::DeadLetters => manage::dead_letters(backend, who, input.query()).await,
         Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,

@@ -220,6 +220,7 @@ impl Workflows {
         error: Error,
         context: &mut WorkflowContext<'_, '_>,
     ) {
+        self.call_ended(id);
         let Some(mut workflow) = self.live.remove(&id) else {
             return; // It strayed from its journal and has ended while the call ran.
         };
@@ -309,6 +310,7 @@ impl Workflows {
             Intervention::Cancel => self.want_cancelled(id, context),
             Intervention::Resume => self.resume(id, context),
             Intervention::Kill => self.kill(id, context),
+            Intervention::Restart { from, on_newest } => self.restart(id, (from.as_deref(), on_newest), context),
         };
         context.context().answer_done(to, done);
     }
