@@ -107,14 +107,14 @@ impl Workflow {
     }
 
     /// Forgets all failures. The writes must be made.
-    pub(super) fn forgive(&mut self, context: &WorkflowContext<'_, '_>) -> Vec<Write> {
+    pub(super) fn forgive(&mut self, context: &mut WorkflowContext<'_, '_>) -> Vec<Write> {
         let id = self.id.sequence;
         let failures = std::mem::take(&mut self.failures);
         failures.into_keys().map(|operation| context.books.failed.deletion(id, operation)).collect()
     }
 
     /// An operation has ended: forgets that it failed. The write must be made.
-    pub(super) fn forgive_one(&mut self, operation: u32, context: &WorkflowContext<'_, '_>) -> Option<Write> {
+    pub(super) fn forgive_one(&mut self, operation: u32, context: &mut WorkflowContext<'_, '_>) -> Option<Write> {
         let id = self.id.sequence;
         self.failures.remove(&operation).map(|_| context.books.failed.deletion(id, operation))
     }
