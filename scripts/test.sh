@@ -57,9 +57,12 @@ step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" s
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
 step "login of outside users" scripts/check-outside.sh
+# One minute, where the suite lies beside the repository.
+step "part of the S3 suite" tests/conformance/run.py --quick
 step "guides" guides
 # Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
-step "cargo test" cargo test --quiet --release --locked --workspace --tests
+# The black-box tests mostly wait, so two a CPU run at a time.
+step "cargo test" env RUST_TEST_THREADS="$((2 * $(nproc)))" cargo test --quiet --release --locked --workspace --tests
 if [ -s "$MILLRACE_TEST_SKIPPED" ]; then
     echo "== NOT CHECKED on this machine:"
     sed 's/^skipped: /   /' "$MILLRACE_TEST_SKIPPED"

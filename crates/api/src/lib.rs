@@ -44,5 +44,5 @@ pub use record::{
 };
 pub use records::Records;
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};
-pub use serving::{Admission, Health, Hindrance, NodeChange, Serving};
+pub use serving::{Admission, Health, Hindrance, NodeChange, REMOVED, Serving};
 pub use worker_line::{SharedWorkerLine, WorkerLine};

@@ -33,9 +33,15 @@ pub enum Hindrance {
     ShardStopped,
     /// In a cluster: the node has yet to learn who owns what.
     Unguided,
-    /// In a cluster: the node is in a minority, or it was removed.
+    /// In a cluster: the node is in a minority.
     NoMajority,
+    /// In a cluster: the node was removed.
+    Removed,
 }
+
+/// What is said of a node that its cluster has removed, and what to do with it.
+pub const REMOVED: &str = "this node was removed from its cluster and takes no part in it any more: stop it; `millrace \
+                           cluster join` makes a new directory if its machine is to come back";
 
 impl Hindrance {
     /// What whoever asks whether the node is ready is told.
@@ -49,8 +55,9 @@ impl Hindrance {
             }
             Self::NoMajority => (
                 ErrorCode::Overloaded,
-                "the node hears no majority of the nodes: they are down or cut off, or this one was removed; ask another node",
+                "the node hears no majority of the nodes: they are down or cut off; ask another node",
             ),
+            Self::Removed => (ErrorCode::NodeRemoved, REMOVED),
         };
         Error::new(code, message)
     }

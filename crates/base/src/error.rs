@@ -30,6 +30,7 @@ pub enum ErrorCode {
     MemoryLimit,
     MethodNotAllowed,
     NoMatch,
+    NodeRemoved,
     NotAcceptable,
     NotYetSupported,
     ObjectRefused,
@@ -71,7 +72,7 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, title.
 type Row = (ErrorCode, &'static str, &'static str);
 
-const TABLE: [Row; 58] = {
+const TABLE: [Row; 59] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", "The function refused the call"),
@@ -96,6 +97,7 @@ const TABLE: [Row; 58] = {
         (MemoryLimit, "memory-limit", "The function used up its memory"),
         (MethodNotAllowed, "method-not-allowed", "The path exists, but not with this method"),
         (NoMatch, "no-match", "The path matches nothing in the record"),
+        (NodeRemoved, "node-removed", "This node was removed from its cluster"),
         (NotAcceptable, "not-acceptable", "The reply has none of the forms that are accepted"),
         (NotYetSupported, "not-yet-supported", "The server cannot do this yet"),
         (ObjectRefused, "object-refused", "The operation on a bucket or object was refused"),

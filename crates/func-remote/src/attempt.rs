@@ -109,6 +109,7 @@ impl Attempt {
 
     /// Sends the worker what it does not have yet.
     pub(crate) fn exchange(&mut self, host: &mut dyn Host) -> Result<(), Error> {
+        let host = host.worker()?;
         let timeout_ms = host.left_ms(self.timeout_ms);
         if timeout_ms == 0 {
             return Err(Error::new(ErrorCode::WorkerTimeout, "the call's time is over"));

@@ -107,7 +107,7 @@ impl Engine for RemoteEngine {
                 if let Some(output) = act(program, attempt, frames, host)? {
                     return Ok(Some(output));
                 }
-                attempt.known_changes = host.entity_changes();
+                attempt.known_changes = host.worker()?.entity_changes();
             } else {
                 tell_changes(program, attempt, host)?;
                 attempt.ended(operation, result);

@@ -64,10 +64,10 @@ fn begin_handler(
         is_whole: fields.is_whole,
         has_declared: fields.has_declared,
         fields: fields.fields,
-        ..blank(kind, host)
+        ..blank(kind, host)?
     };
     let mut attempt = attempt(program, id.program, frame, handler.timeout_ms);
-    (attempt.service, attempt.known_changes) = (id.service, host.entity_changes());
+    (attempt.service, attempt.known_changes) = (id.service, host.worker()?.entity_changes());
     Ok(attempt)
 }
 
@@ -94,18 +94,21 @@ fn begin_route(
         service: service.name.clone(),
         handler: format!("{} {}", route.method, route.path),
         input: input.to_string().into(),
-        ..blank(AttemptKind::Route, host)
+        ..blank(AttemptKind::Route, host)?
     };
     Ok(attempt(program, id.program, frame, route.timeout_ms))
 }
 
 /// What every START has.
-fn blank(kind: AttemptKind, host: &mut dyn Host) -> StartFrame {
+///
+/// # Errors
+/// Where there are no workers.
+fn blank(kind: AttemptKind, host: &mut dyn Host) -> Result<StartFrame, Error> {
     let mut seed = [0; 16];
     seed[..8].copy_from_slice(&host.random().to_be_bytes());
     seed[8..].copy_from_slice(&host.random().to_be_bytes());
-    StartFrame {
-        attempt: host.attempt(),
+    Ok(StartFrame {
+        attempt: host.worker()?.attempt(),
         kind,
         deadline_ms: 0,
         seen: 0,
@@ -119,7 +122,7 @@ fn blank(kind: AttemptKind, host: &mut dyn Host) -> StartFrame {
         is_whole: false,
         has_declared: false,
         fields: Vec::new(),
-    }
+    })
 }
 
 fn attempt(program: &RemoteProgram, id: millrace_func::Program, frame: StartFrame, timeout_ms: u64) -> Attempt {
@@ -137,7 +140,7 @@ fn attempt(program: &RemoteProgram, id: millrace_func::Program, frame: StartFram
 /// # Errors
 /// When fields cannot be read.
 pub(crate) fn tell_changes(program: &RemoteProgram, attempt: &mut Attempt, host: &mut dyn Host) -> Result<(), Error> {
-    let changes = host.entity_changes();
+    let changes = host.worker()?.entity_changes();
     if changes == attempt.known_changes || attempt.kind != AttemptKind::Transaction && attempt.snapshot.is_some() {
         return Ok(());
     }
@@ -152,7 +155,7 @@ pub(crate) fn tell_changes(program: &RemoteProgram, attempt: &mut Attempt, host:
 fn fields_of(declared: &[String], whole_up_to_bytes: u64, host: &mut dyn Host) -> Result<Fields, Error> {
     let whole_up_to_bytes = usize::try_from(whole_up_to_bytes).unwrap_or(usize::MAX);
     if whole_up_to_bytes > 0
-        && let Some(rows) = host.whole(whole_up_to_bytes.min(limits::WORKER_FIELDS_BYTES))?
+        && let Some(rows) = host.worker()?.whole(whole_up_to_bytes.min(limits::WORKER_FIELDS_BYTES))?
     {
         return Ok(Fields { fields: frame_fields(rows), is_whole: true, has_declared: true });
     }

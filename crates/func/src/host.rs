@@ -162,26 +162,6 @@ pub trait Host {
     /// with JSON text `{"status":…,"headers":[[name,value]…],"body":"base64"}`.
     fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error>;
 
-    /// Sends frames to a worker of the frame's app. The frame will be resumed with the worker's turn. At most one of a frame
-    /// is under way.
-    ///
-    /// # Errors
-    /// When this host has no workers.
-    fn exchange(&mut self, _turn: WorkerTurn) -> Result<OperationId, Error> {
-        Err(Error::new(ErrorCode::Forbidden, "this host has no workers"))
-    }
-
-    /// Names this run of the frame: no other has the same, not even one that is a repetition of it.
-    fn attempt(&mut self) -> AttemptToken {
-        [0; 16]
-    }
-
-    /// How long the frame may still take, which may take `timeout_ms` by itself: the invocation that it is part of may end
-    /// sooner.
-    fn left_ms(&mut self, timeout_ms: u64) -> u64 {
-        timeout_ms
-    }
-
     /// CPU time that the frame's transaction has used before this turn: of all its frames, as far as this host knows.
     fn cpu_spent_ns(&self) -> u64 {
         0
@@ -190,25 +170,20 @@ pub trait Host {
     /// The turn has ended, and used that much CPU time. Engines that measure it say so, once a turn.
     fn spend_cpu(&mut self, _turn_ns: u64) {}
 
-    /// Counts the changes of the frame's entity in this transaction, whoever made them.
-    fn entity_changes(&self) -> u64 {
-        0
-    }
-
-    /// All fields of the frame's entity, if names and values have at most `max_bytes` together.
-    ///
-    /// # Errors
-    /// As for [`Host::get`].
-    fn whole(&mut self, _max_bytes: usize) -> Result<Option<FieldRows>, Error> {
-        Ok(None)
-    }
-
     /// What only the engine of a built-in app may ask for.
     ///
     /// # Errors
     /// `forbidden` in other apps.
     fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
         Err(not_built_in())
+    }
+
+    /// What only the engine of workers may ask for.
+    ///
+    /// # Errors
+    /// `forbidden` when this host has no workers.
+    fn worker(&mut self) -> Result<&mut dyn WorkerHost, Error> {
+        Err(Error::new(ErrorCode::Forbidden, "this host has no workers"))
     }
 
     /// What only a workflow may ask for; `None` in other handlers.
@@ -255,6 +230,32 @@ pub trait BuiltInHost {
     /// # Errors
     /// `forbidden`, or what names that mean nothing give.
     fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error>;
+}
+
+/// What the engine of workers may ask of the world beyond others.
+pub trait WorkerHost {
+    /// Sends frames to a worker of the frame's app. The frame will be resumed with the worker's turn. At most one of a frame
+    /// is under way.
+    ///
+    /// # Errors
+    /// When the frame's handler has ended.
+    fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error>;
+
+    /// Names this run of the frame: no other has the same, not even one that is a repetition of it.
+    fn attempt(&mut self) -> AttemptToken;
+
+    /// How long the frame may still take, which may take `timeout_ms` by itself: the invocation that it is part of may end
+    /// sooner.
+    fn left_ms(&mut self, timeout_ms: u64) -> u64;
+
+    /// Counts the changes of the frame's entity in this transaction, whoever made them. 0 where the frame has no entity.
+    fn entity_changes(&self) -> u64;
+
+    /// All fields of the frame's entity, if names and values have at most `max_bytes` together.
+    ///
+    /// # Errors
+    /// As for [`Host::get`].
+    fn whole(&mut self, max_bytes: usize) -> Result<Option<FieldRows>, Error>;
 }
 
 /// What a workflow may ask of the world beyond other handlers.

@@ -40,7 +40,7 @@ pub use fetch::{
 };
 pub use host::{
     BuiltInHost, EntityRows, EntityScan, EntityVisitor, FieldRows, Flow, Host, LogLevel, Message, NestedCall,
-    OperationId, Reader, ScanRequest, StepStart, Visit, not_built_in,
+    OperationId, Reader, ScanRequest, StepStart, Visit, WorkerHost, not_built_in,
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply, WorkerLine};

@@ -36,6 +36,7 @@ pub fn error_page(code: ErrorCode) -> &'static str {
         ErrorCode::MemoryLimit => page!("memory-limit"),
         ErrorCode::MethodNotAllowed => page!("method-not-allowed"),
         ErrorCode::NoMatch => page!("no-match"),
+        ErrorCode::NodeRemoved => page!("node-removed"),
         ErrorCode::NotAcceptable => page!("not-acceptable"),
         ErrorCode::NotYetSupported => page!("not-yet-supported"),
         ErrorCode::ObjectRefused => page!("object-refused"),

@@ -14,6 +14,7 @@ pub const fn status_of(code: ErrorCode) -> StatusCode {
         NoMatch | UnknownApp | UnknownHandler | UnknownInvocation | UnknownRecord | UnknownRoute | UnknownSchema
         | UnknownService | UnknownState | UnknownType => StatusCode::NOT_FOUND,
         MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        NodeRemoved => StatusCode::MISDIRECTED_REQUEST,
         NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         Aborted | AmbiguousService | Cancelled | IncompatibleSchema | ObjectRefused | TestFailed | TypeInUse

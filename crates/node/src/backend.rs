@@ -471,7 +471,9 @@ impl Serving for CoreHandle {
         // A node that nobody has told who owns what answers no request, and one in a minority can do nothing.
         let cluster = shared.cluster.as_ref();
         let now_ns = shared.clock.monotonic_ns();
-        let hindrance = if shared.stopped_shards.load(Ordering::Relaxed) > 0 {
+        let hindrance = if cluster.is_some_and(|cluster| cluster.is_removed()) {
+            Some(Hindrance::Removed)
+        } else if shared.stopped_shards.load(Ordering::Relaxed) > 0 {
             Some(Hindrance::ShardStopped)
         } else if shared.read_only_cores.load(Ordering::Relaxed) > 0 {
             Some(Hindrance::DiskFull)

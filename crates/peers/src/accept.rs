@@ -64,24 +64,28 @@ async fn hear(shared: Arc<Shared>, tcp: TcpStream, from: SocketAddr, known: Know
             }
             peer.hand_over(incoming);
         }
-        Ok(Err(why)) => shared.log.refused(&from, &why),
+        Ok(Err(Some(why))) => shared.log.refused(&from, &why),
+        Ok(Err(None)) => tracing::debug!(%from, "a node asks whether it still is a peer"),
         Err(_) => shared.log.refused(&from, &"it has not said hello in time"),
     }
 }
 
-async fn handshake(shared: &Shared, tcp: TcpStream) -> Result<(Arc<Peer>, Incoming), String> {
-    let text = |error: std::io::Error| error.to_string();
+/// The peer and its connection, or why there is none. No reason: it is a peer that merely asks whether it is one.
+async fn handshake(shared: &Shared, tcp: TcpStream) -> Result<(Arc<Peer>, Incoming), Option<String>> {
+    let text = |error: std::io::Error| Some(error.to_string());
     tcp.set_nodelay(true).map_err(text)?;
     let mut stream = shared.tls.acceptor.accept(tcp).await.map_err(text)?;
     let mut bytes = [0; HELLO_BYTES];
     stream.read_exact(&mut bytes).await.map_err(text)?;
-    let hello = Hello::decode(&bytes).ok_or("its first words are no hello")?;
+    let hello = Hello::decode(&bytes).ok_or_else(|| Some("its first words are no hello".to_owned()))?;
     match admit(shared, &stream, &hello) {
         Ok(peer) => Ok((peer, Incoming { stream, hello })),
         Err(refusal) => {
             stream.write_all(&[refusal.byte()]).await.map_err(text)?;
             let _ = stream.shutdown().await;
-            Err(format!("node {}: {refusal}", hello.from))
+            // It only asks whether it still is one.
+            let is_knock = refusal == Refusal::UnknownNode && shared.peer(hello.from).is_some();
+            Err((!is_knock).then(|| format!("node {}: {refusal}", hello.from)))
         }
     }
 }
@@ -104,7 +108,8 @@ fn admit(shared: &Shared, stream: &TlsStream<TcpStream>, hello: &Hello) -> Resul
         return Err(Refusal::Version);
     }
     // A node of a higher number is dialled, and does not dial.
-    let peer = shared.peer(hello.from).filter(|peer| peer.node < config.node).ok_or(Refusal::UnknownNode)?;
+    let dialler = shared.peer(hello.from).filter(|peer| peer.node < config.node);
+    let peer = dialler.ok_or_else(|| shared.refusal_of_stranger(hello.from))?;
     peer.check(hello)?;
     Ok(peer)
 }

@@ -1,12 +1,14 @@
 //! The side that dials: connect, prove who one is, hello, and wait longer after each failure.
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 use crate::frame::{HELLO_BYTES, Hello, Refusal};
-use crate::links::{Shared, Timing};
+use crate::links::{LinkEvent, Shared, Timing};
 use crate::peer::{Peer, REMOVED_WAIT};
 use crate::session::Opened;
 use crate::tls::server_name;
@@ -42,8 +44,12 @@ impl Dialler {
                     return connected;
                 }
                 Ok(Err(why)) => why,
-                Err(_) => "it does not answer in time".to_owned(),
+                Err(_) => Failed::Broken("it does not answer in time".to_owned()),
             };
+            if why == Failed::Refused(Refusal::Removed) {
+                shared.handler.changed(peer.node, LinkEvent::Removed);
+            }
+            let why = why.to_string();
             self.wait_longer(&shared.config.timing);
             if why != self.told {
                 shared.log.down(peer.node, &format_args!("{address}: {why}"));
@@ -69,7 +75,36 @@ fn jittered(wait: Duration, random: u64) -> Duration {
     half + Duration::from_nanos(random % most_ns.saturating_add(1).max(1))
 }
 
-async fn dial(shared: &Shared, peer: &Peer, address: &str, connection: u64) -> Result<(Wire, Opened), String> {
+/// Why there is no connection.
+#[derive(PartialEq, Eq)]
+enum Failed {
+    /// The peer says so.
+    Refused(Refusal),
+    Broken(String),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Refused(refusal) => write!(formatter, "it refuses this node: {refusal}"),
+            Failed::Broken(why) => formatter.write_str(why),
+        }
+    }
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Self {
+        Failed::Broken(why)
+    }
+}
+
+/// A connection to a peer that has answered the hello with a welcome.
+async fn say_hello(
+    shared: &Shared,
+    peer: &Peer,
+    address: &str,
+    connection: u64,
+) -> Result<TlsStream<TcpStream>, Failed> {
     let text = |error: std::io::Error| error.to_string();
     let tcp = TcpStream::connect(address).await.map_err(text)?;
     tcp.set_nodelay(true).map_err(text)?;
@@ -77,25 +112,38 @@ async fn dial(shared: &Shared, peer: &Peer, address: &str, connection: u64) -> R
     let mut stream = shared.tls.connector.connect(name, tcp).await.map_err(text)?;
     stream.write_all(&peer.hello(&shared.config, connection).encode()).await.map_err(text)?;
     stream.flush().await.map_err(text)?;
-    let verdict = stream.read_u8().await.map_err(text)?;
-    if verdict != 0 {
-        return Err(match Refusal::of_byte(verdict) {
-            Some(refusal) => format!("it refuses this node: {refusal}"),
-            None => "it refuses this node, and the reason is not known here".to_owned(),
-        });
+    match stream.read_u8().await.map_err(text)? {
+        0 => Ok(stream),
+        verdict => Err(match Refusal::of_byte(verdict) {
+            Some(refusal) => Failed::Refused(refusal),
+            None => Failed::Broken("it refuses this node, and the reason is not known here".to_owned()),
+        }),
     }
+}
+
+async fn dial(shared: &Shared, peer: &Peer, address: &str, connection: u64) -> Result<(Wire, Opened), Failed> {
+    let mut stream = say_hello(shared, peer, address, connection).await?;
     let mut bytes = [0; HELLO_BYTES];
-    stream.read_exact(&mut bytes).await.map_err(text)?;
-    let hello = Hello::decode(&bytes).ok_or("its answer is no hello")?;
+    stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
+    let hello = Hello::decode(&bytes).ok_or_else(|| "its answer is no hello".to_owned())?;
     let is_meant = hello.cluster == shared.config.cluster
         && (hello.from, hello.to) == (peer.node, shared.config.node)
         && hello.connection == connection;
     if !is_meant {
-        return Err("its answer is for somebody else".to_owned());
+        return Err(Failed::Broken("its answer is for somebody else".to_owned()));
     }
     let opened = peer.open(&hello).map_err(|refusal| refusal.to_string())?;
     let (tcp, connection) = stream.into_inner();
     Ok((Wire::new(tcp, connection.into()), opened))
+}
+
+/// Asks a peer that should dial, and does not, whether this node was removed. A peer answers that it has to wait.
+pub(crate) async fn knock(shared: &Shared, peer: &Peer) {
+    let Some(address) = peer.address() else { return };
+    let asked = tokio::time::timeout(shared.config.timing.handshake, say_hello(shared, peer, &address, 0)).await;
+    if matches!(asked, Ok(Err(Failed::Refused(Refusal::Removed)))) {
+        shared.handler.changed(peer.node, LinkEvent::Removed);
+    }
 }
 
 #[cfg(test)]

@@ -264,6 +264,8 @@ refusals! {
     OldConnection = 7: "a later connection of that process has been made already",
     /// The numbers of core messages contradict what was said before.
     Numbers = 8: "its count of messages contradicts what it said before",
+    /// It was a node of the cluster, and is none any more.
+    Removed = 9: "it was removed from the cluster",
 }
 
 #[cfg(test)]

@@ -20,4 +20,4 @@ pub use frame::{FRAME_HEADER_BYTES, Frame, FrameError, HELLO_BYTES, Hello, Lane,
 pub use ids::{ClusterId, certificate_name};
 pub use links::{Config, Handler, LinkEvent, Links, PeerAddress, SendError, StartError, Timing};
 pub use session::{Opened, QueueError, Session, Violation};
-pub use tls::Identity;
+pub use tls::{Identity, fingerprint, fingerprint_of_file};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use millrace_replica::NodeId;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::frame::Lane;
+use crate::frame::{Lane, Refusal};
 use crate::ids::ClusterId;
 use crate::log::Log;
 use crate::peer::{self, Incoming, Peer};
@@ -36,6 +37,8 @@ pub struct Timing {
     pub first_backoff: Duration,
     /// No wait is longer.
     pub longest_backoff: Duration,
+    /// A node that was not dialled for so long asks its peer whether it is still one.
+    pub knock: Duration,
 }
 
 impl Default for Timing {
@@ -46,6 +49,7 @@ impl Default for Timing {
             handshake: Duration::from_millis(3_000),
             first_backoff: Duration::from_millis(20),
             longest_backoff: Duration::from_millis(500),
+            knock: Duration::from_millis(3_000),
         }
     }
 }
@@ -92,6 +96,8 @@ pub enum LinkEvent {
     },
     /// The connection has ended. Another one is tried.
     Down,
+    /// The peer says that this node was removed from the cluster.
+    Removed,
 }
 
 /// Who takes what comes. The links' own thread calls it, so it must not wait. All calls about one node are in order.
@@ -160,6 +166,8 @@ pub(crate) struct Shared {
     pub random: Arc<dyn Random>,
     pub log: Log,
     peers: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
+    /// Who has no higher number than this and is no peer was removed.
+    last_removed: AtomicU16,
 }
 
 impl Shared {
@@ -167,6 +175,12 @@ impl Shared {
     pub(crate) fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
         peers.get(&node).filter(|peer| peer.is_member()).cloned()
+    }
+
+    /// Why a node is refused that is no peer now.
+    pub(crate) fn refusal_of_stranger(&self, node: NodeId) -> Refusal {
+        let is_removed = node.0 <= self.last_removed.load(Ordering::Relaxed) && self.peer(node).is_none();
+        if is_removed && node != self.config.node { Refusal::Removed } else { Refusal::UnknownNode }
     }
 
     fn all(&self) -> Vec<Arc<Peer>> {
@@ -231,7 +245,8 @@ impl Links {
             runtime.block_on(TcpListener::bind(listen)).map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         let log = Log::default();
-        let shared = Arc::new(Shared { config, tls, handler, random, log, peers: RwLock::default() });
+        let (peers_known, last_removed) = (RwLock::default(), AtomicU16::new(0));
+        let shared = Arc::new(Shared { config, tls, handler, random, log, peers: peers_known, last_removed });
         let (commands, mut received) = mpsc::unbounded_channel();
         let begun = shared.set_peers(peers);
         let of_thread = Arc::clone(&shared);
@@ -257,6 +272,11 @@ impl Links {
     /// Sets who is a peer and where, from now on. The own node is left out by itself.
     pub fn set_peers(&self, peers: &[PeerAddress]) {
         let _ = self.commands.send(Command::Begin(self.shared.set_peers(peers)));
+    }
+
+    /// No node that was removed has a higher number than this. Such a node is told so when it connects.
+    pub fn set_last_removed(&self, last: NodeId) {
+        self.shared.last_removed.fetch_max(last.0, Ordering::Relaxed);
     }
 
     /// Sends a message; the links' thread writes it. Use [`Links::queue`] and [`Links::flush`] where several messages are

@@ -146,7 +146,7 @@ pub(crate) async fn run(shared: Arc<Shared>, peer: Arc<Peer>, mut incoming: mpsc
         } else {
             let came = match next.take() {
                 Some(came) => came,
-                None => match incoming.recv().await {
+                None => match await_dial(&shared, &peer, &mut incoming).await {
                     Some(came) => came,
                     None => return,
                 },
@@ -159,6 +159,16 @@ pub(crate) async fn run(shared: Arc<Shared>, peer: Arc<Peer>, mut incoming: mpsc
         shared.log.down(peer.node, &why);
         dialler.ended(began.elapsed() >= shared.config.timing.silence);
         next = replaced_by;
+    }
+}
+
+/// Waits until the peer dials. One that does not is asked now and then whether this node is still a peer.
+async fn await_dial(shared: &Shared, peer: &Peer, incoming: &mut mpsc::Receiver<Incoming>) -> Option<Incoming> {
+    loop {
+        match tokio::time::timeout(shared.config.timing.knock, incoming.recv()).await {
+            Ok(came) => return came,
+            Err(_) => dial::knock(shared, peer).await,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use millrace_replica::NodeId;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use sha2::{Digest as _, Sha256};
 use tokio_rustls::rustls::client::{Resumption, verify_server_name};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
@@ -52,6 +53,21 @@ impl Identity {
             authority: CertificateDer::from_pem_file(authority).map_err(|error| wrong(authority, &error))?,
         })
     }
+}
+
+/// What tells an authority's certificate from others: its SHA-256, as 64 hexadecimal digits.
+#[must_use]
+pub fn fingerprint(authority: &CertificateDer<'_>) -> String {
+    Sha256::digest(authority).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The fingerprint of the certificate in a file.
+///
+/// # Errors
+/// Names the file and what is wrong with it.
+pub fn fingerprint_of_file(path: &Path) -> Result<String, String> {
+    let certificate = CertificateDer::from_pem_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(fingerprint(&certificate))
 }
 
 /// Both directions of TLS.

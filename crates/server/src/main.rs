@@ -36,8 +36,9 @@ use crate::cli::{Cli, Command};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How long freed memory is kept before the system gets it back. The allocator's own second is time
-/// enough for a checkpoint to free and take tens of MiB several times over.
-const PURGE_DELAY_MS: std::ffi::c_long = 50;
+/// enough for a checkpoint to free and take tens of MiB several times over. Even 50 ms left some 25 MiB more at the
+/// peak of `black_box/memory.rs`. Giving it back at once cost no CPU that could be measured (`bench/compare.sh`).
+const PURGE_DELAY_MS: std::ffi::c_long = 0;
 
 /// `mi_option_purge_delay`, which the bindings leave out; the same in versions 2 and 3.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;

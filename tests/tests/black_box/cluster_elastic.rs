@@ -55,7 +55,7 @@ fn expected(transfers: usize) -> Vec<i64> {
 }
 
 /// Runs a command of `millrace cluster`, which must succeed.
-fn cluster(demo: &Demo, arguments: &[&str]) -> String {
+pub(crate) fn cluster(demo: &Demo, arguments: &[&str]) -> String {
     let mut command = Command::new(binary());
     command.arg("cluster").args(arguments).args(["--url", &format!("http://127.0.0.1:{}", demo.http_base)]);
     let output = command.output().expect("started");
@@ -64,7 +64,7 @@ fn cluster(demo: &Demo, arguments: &[&str]) -> String {
 }
 
 /// Makes and starts one more node.
-fn join(demo: &Demo, node: u16) -> millrace_tests::Foreground {
+pub(crate) fn join(demo: &Demo, node: u16) -> millrace_tests::Foreground {
     let address = |base: u16| format!("127.0.0.1:{}", base + node - 1);
     let (http, peer) = (address(demo.http_base), address(demo.peer_base));
     let [authority, data] =

@@ -293,3 +293,41 @@ fn contents_outlive_one_node_after_the_other() {
         node.ended();
     }
 }
+
+/// Sends a signal to a node's process.
+fn signal(demo: &Demo, node: u16, signal: &str) {
+    let pid = std::fs::read_to_string(demo.folder.join(format!("n{node}/pid"))).expect("it runs");
+    assert!(Command::new("kill").args([signal, pid.trim()]).status().expect("kill is there").success());
+}
+
+#[test]
+fn a_content_that_is_replaced_while_it_travels_is_no_news() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::with_s3(&data.path().join("demo"));
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    // Longer than what goes along with the offer: the rest is asked for.
+    let (file, _) = content(data.path(), "photo", 600_000);
+    let arguments = ["-T", &file, "-m", "0.4", "-H", "content-type:", "-H", "Expect:"];
+    // Node 3 is offered a content, and asks for the rest when it is gone.
+    signal(&demo, 3, "-STOP");
+    std::thread::scope(|threads| {
+        for object in 0..8 {
+            let (demo, arguments) = (&demo, &arguments);
+            // Those whose shard node 3 owns are not answered.
+            threads.spawn(move || (0..3).for_each(|_| drop(curl(demo, 1, arguments, &format!("/photos/{object}")))));
+        }
+    });
+    signal(&demo, 3, "-CONT");
+    for object in 0..8 {
+        put_file(&demo, 3, &format!("/photos/{object}"), &file);
+    }
+    let log = |node| std::fs::read_to_string(demo.folder.join(format!("n{node}/log.txt"))).expect("it logs");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    for node in 1..=3 {
+        assert!(!log(node).contains("could not be"), "node {node}: {}", log(node));
+    }
+}

@@ -8,6 +8,7 @@ mod cluster_elastic;
 mod cluster_keys;
 mod cluster_lost;
 mod cluster_records;
+mod cluster_removed;
 mod cluster_rolling;
 mod cluster_s3;
 mod command_line;

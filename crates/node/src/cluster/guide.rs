@@ -13,6 +13,7 @@ use millrace_peers::Lane;
 use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
 use super::loading::Loading;
+use super::majority::{MajorityWatch, Turn};
 use super::replacing::{self, NEXT_NS};
 use super::{Change, Cluster, Heard, Proposal, Said, Word, locked, rows, sweeping, tables};
 use crate::apps::{app_of_tar, version_of};
@@ -44,6 +45,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         reign: None,
         audience: Audience::default(),
         said_ns: 0,
+        majority: MajorityWatch::default(),
     };
     loop {
         let _ = tokio::time::timeout(LOOK, guide.cluster.wake.notified()).await;
@@ -52,6 +54,7 @@ pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cl
         guide.cluster.note_current();
         guide.cluster.note_quiet(&guide.shared).await;
         guide.lead();
+        guide.watch_majority();
         guide.sweep();
         guide.speak();
     }
@@ -90,6 +93,7 @@ struct Guide {
     audience: Audience,
     /// When this node last spoke, in monotonic nanoseconds.
     said_ns: u64,
+    majority: MajorityWatch,
 }
 
 impl Guide {
@@ -178,7 +182,12 @@ impl Guide {
                 self.tell_cores(|| NodeMessage::PeerLink { node: other.node, is_up: false });
             }
         }
-        self.cluster.set_others(&others);
+        self.cluster.set_others(&others, NodeId(guidance.last_removed));
+        // A node that comes reads of times before it, too.
+        let me = self.cluster.me().0;
+        if !guidance.nodes.contains_key(&me) && guidance.last_removed >= me {
+            self.cluster.note_removed();
+        }
     }
 
     fn tell_cores(&self, message: impl Fn() -> NodeMessage) {
@@ -224,6 +233,19 @@ impl Guide {
             self.change(proposal, &present);
         } else if present.epoch > 0 {
             self.step_meta(&present);
+        }
+    }
+
+    /// Tells the operator when a majority is lost, and when it is back.
+    fn watch_majority(&mut self) {
+        let now_ns = self.now_ns();
+        let is_heard = self.cluster.hears_majority(now_ns);
+        match self.majority.look(now_ns, is_heard) {
+            Some(Turn::Lost) if !self.cluster.is_removed() => tracing::warn!(
+                "this node hears no majority of the nodes any more: it answers calls with 503 until it does"
+            ),
+            Some(Turn::Back { after_ms }) => tracing::warn!(after_ms, "this node hears a majority of the nodes again"),
+            Some(Turn::Lost) | None => {}
         }
     }
 

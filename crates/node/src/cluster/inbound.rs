@@ -123,6 +123,7 @@ impl Handler for Inbound {
                 self.cluster.heard(node, Heard::Unlinked);
                 self.tell_cores(|| NodeMessage::PeerRestarted { node });
             }
+            LinkEvent::Removed => self.cluster.told_removed(node, self.shared.clock.monotonic_ns()),
         }
     }
 }

@@ -17,6 +17,7 @@ mod inbound;
 mod leaving;
 mod loading;
 pub(crate) mod log_reader;
+mod majority;
 mod nodes;
 pub(crate) mod records;
 mod replacing;
@@ -33,6 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
+use millrace_api::REMOVED;
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
 use millrace_guidance::{Guidance, Held, Obstacle, Opened, Status};
 use millrace_log::{Batch, RecoveredReplica};
@@ -88,6 +90,8 @@ pub struct ClusterOptions {
 struct Linking {
     links: Option<Links>,
     peers: Option<Vec<PeerAddress>>,
+    /// No node that is gone has a higher number.
+    last_removed: NodeId,
 }
 
 /// What all cores of this node share of the cluster.
@@ -129,6 +133,10 @@ pub(crate) struct Cluster {
     lacks_bodies: AtomicBool,
     /// The last guidance that all nodes followed when nothing was under way on this one.
     quiet_epoch: AtomicU64,
+    /// This node was removed from the cluster.
+    is_removed: AtomicBool,
+    /// One node says so, and a majority does not.
+    is_disputed: AtomicBool,
     /// This node is about to stop.
     pub is_leaving: AtomicBool,
     /// There is something for the guide to do.
@@ -247,6 +255,8 @@ impl Cluster {
             going: Mutex::default(),
             lacks_bodies: AtomicBool::new(false),
             quiet_epoch: AtomicU64::new(0),
+            is_removed: AtomicBool::new(false),
+            is_disputed: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             wake: Notify::new(),
         }
@@ -275,14 +285,41 @@ impl Cluster {
     /// Refuses whoever asks for what this node may not know yet: it has just started.
     ///
     /// # Errors
-    /// `overloaded`.
+    /// `overloaded`; `node-removed`, for ever.
     pub(crate) fn check_guided(&self) -> Result<(), Error> {
+        if self.is_removed() {
+            return Err(Error::new(ErrorCode::NodeRemoved, REMOVED));
+        }
         if self.is_guided() {
             return Ok(());
         }
         let message = "this node has started and does not follow the cluster yet, for which it has to hear a majority of the \
                        nodes; nothing happened: try again";
         Err(Error::new(ErrorCode::Overloaded, message))
+    }
+
+    /// Another node says that this one was removed. A node that hears a majority knows better.
+    pub(crate) fn told_removed(&self, by: NodeId, now_ns: u64) {
+        if !self.hears_majority(now_ns) {
+            self.note_removed();
+        } else if !self.is_disputed.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                node = by.0,
+                "a node says that this one was removed, and a majority says that it was not: was that node rescued while \
+                 others ran? stop it"
+            );
+        }
+    }
+
+    /// Another node, or guidance, says that this node was removed. No number is given twice, so it stays so.
+    pub(crate) fn note_removed(&self) {
+        if !self.is_removed.swap(true, Ordering::AcqRel) {
+            tracing::error!(node = self.me().0, "{REMOVED}");
+        }
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
     }
 
     /// Whether this node has heard another one lately.
@@ -324,13 +361,15 @@ impl Cluster {
         }
     }
 
-    /// Sets who the other nodes are.
-    pub(super) fn set_others(&self, others: &[PeerAddress]) {
+    /// Sets who the other nodes are, and which number a node that is gone has at most.
+    pub(super) fn set_others(&self, others: &[PeerAddress], last_removed: NodeId) {
         let mut linking = self.linking.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(links) = &linking.links {
             links.set_peers(others);
+            links.set_last_removed(last_removed);
         }
         linking.peers = Some(others.to_vec());
+        linking.last_removed = last_removed;
     }
 
     pub(crate) fn connect(&self, links: Links) {
@@ -338,6 +377,7 @@ impl Cluster {
         if let Some(others) = &linking.peers {
             links.set_peers(others);
         }
+        links.set_last_removed(linking.last_removed);
         linking.links = Some(links);
     }
 

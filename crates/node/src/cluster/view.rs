@@ -2,22 +2,24 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
+use millrace_peers::fingerprint;
 use millrace_replica::NodeId;
 use serde_json::{Value, json};
 
 use super::Cluster;
 
 impl Cluster {
-    /// JSON: the guidance, with `node`, `leader`, `has_majority`, and for each node `is_heard`.
+    /// JSON: the guidance, with `node`, `leader`, `authority`, `has_majority`, and for each node `is_heard`.
     ///
     /// # Errors
-    /// `overloaded` before this node follows the cluster: what it knows may be old.
+    /// `overloaded` before this node follows the cluster: what it knows may be old. `node-removed`.
     pub(crate) fn view(&self, now_ns: u64) -> Result<Bytes, Error> {
         self.check_guided()?;
         let failed = |_| Error::new(ErrorCode::Internal, "the guidance cannot be shown");
         let mut shown = serde_json::to_value(&*self.guidance()).map_err(failed)?;
         shown["node"] = json!(self.me().0);
         shown["leader"] = json!(self.leader().map(|leader| leader.0));
+        shown["authority"] = json!(fingerprint(&self.options.identity.authority));
         shown["has_majority"] = json!(self.hears_majority(now_ns));
         for (node, entry) in shown["nodes"].as_object_mut().into_iter().flatten() {
             let is_heard = node.parse().is_ok_and(|node| self.hears(NodeId(node), now_ns));

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 use millrace_base::limits;
-use millrace_peers::{Lane, LinkEvent, QueueError, SendError};
+use millrace_peers::{Lane, LinkEvent, QueueError, SendError, Timing};
 use millrace_replica::NodeId;
 
 use crate::world::{Authority, Heard, Node, introduce, pair, start};
@@ -199,4 +199,22 @@ fn holding_proxy(target: SocketAddr) -> (SocketAddr, mpsc::Sender<()>) {
         drop((listener, streams));
     });
     (address, hold)
+}
+
+#[test]
+fn a_node_that_was_removed_is_told_so_whoever_of_the_two_dials() {
+    let [one, two] = pair(&Authority::new());
+    let has_been_told = |node: &Node| node.heard.events().iter().any(|(_, event)| *event == LinkEvent::Removed);
+    // Node 2 is gone, and asks by itself. Node 1 has no reason to dial it.
+    one.links.set_last_removed(NodeId(1));
+    one.links.set_peers(&[]);
+    std::thread::sleep(Timing::default().knock + Timing::default().silence);
+    assert!(!has_been_told(&two), "a number above all that were removed may be of a node that comes");
+    one.links.set_last_removed(NodeId(2));
+    two.heard.wait_for_event(1, LinkEvent::Removed);
+    assert!(!has_been_told(&one));
+    let [one, two] = pair(&Authority::new());
+    two.links.set_last_removed(NodeId(1));
+    two.links.set_peers(&[]);
+    one.heard.wait_for_event(2, LinkEvent::Removed);
 }

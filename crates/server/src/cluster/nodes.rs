@@ -1,11 +1,12 @@
 //! `millrace cluster join`, `drain` and `remove`: nodes come and go while the cluster runs.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use millrace_access::{AgreedKeys, KeyFile};
 use millrace_base::ErrorCode;
 use millrace_client::Client;
-use millrace_peers::ClusterId;
+use millrace_peers::{ClusterId, fingerprint_of_file};
 use serde_json::Value;
 
 use super::directory::MemberEntry;
@@ -30,6 +31,8 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     check_authority(&args.authority)?;
     let client = client(&args.node)?;
     let keys = keys_of(&client)?;
+    let guidance = block_on(client.guidance())?;
+    check_is_of(&args.authority, &guidance, &args.node.url)?;
     let added = block_on(client.add_node(&args.http, &args.peer))?;
     let wrong = || Failure::from(format!("the node at {} does not answer as a cluster's node does", args.node.url));
     let number = |name: &str| added[name].as_u64().and_then(|number| u16::try_from(number).ok());
@@ -53,6 +56,21 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     println!("{}", args.data.display());
     eprintln!("node {node}: carry the directory to its machine, and start `millrace serve --cluster-data DIR` there");
     Ok(())
+}
+
+/// Refuses an authority that the cluster's nodes do not trust, before they hear of a node.
+fn check_is_of(authority: &Path, guidance: &Value, url: &str) -> Result<(), Failure> {
+    let own = fingerprint_of_file(&authority.join("authority.pem"))?;
+    // A node of an earlier version does not say whom it trusts.
+    match guidance["authority"].as_str() {
+        Some(trusted) if trusted != own => Err(format!(
+            "foreign authority: {} is not that of the cluster at {url}, whose nodes would refuse the new one; nothing \
+             happened: give the directory `authority` that was made with that cluster",
+            authority.display()
+        )
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// The API keys of a cluster, if it has some and they are not in files that its nodes were given by name.
@@ -90,6 +108,9 @@ pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let until = Instant::now() + wait;
     let guidance = block_on(client.guidance())?;
     let entry = &guidance["nodes"][args.number.to_string()];
+    if guidance["has_majority"] == false {
+        return Err(no_majority(&guidance));
+    }
     let has_begun = entry["incarnation"].as_u64().unwrap_or(0) > 0;
     if has_begun && entry["is_alive"] == false {
         block_on(client.drain_node(args.number, true))?;
@@ -99,11 +120,29 @@ pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
         match block_on(client.remove_node(args.number)) {
             // What it held in the guidance's own shard moves last.
             Err(error) if error.to_string().contains("overloaded") && Instant::now() < until => {
-                std::thread::sleep(LOOK)
+                check_majority(&client)?;
+                std::thread::sleep(LOOK);
             }
             result => return result,
         }
     }
+}
+
+/// Nothing moves without a majority, and nobody can say when there is one.
+fn check_majority(client: &Client) -> Result<(), Failure> {
+    match block_on(client.guidance()) {
+        Ok(guidance) if guidance["has_majority"] == false => Err(no_majority(&guidance)),
+        _ => Ok(()),
+    }
+}
+
+fn no_majority(guidance: &Value) -> Failure {
+    let node = &guidance["node"];
+    format!(
+        "no majority: node {node} does not hear a majority of the nodes, without which no node can come or go; start more of \
+         them, and repeat the command"
+    )
+    .into()
 }
 
 fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), Failure> {
@@ -111,13 +150,19 @@ fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), 
     let mut told = (usize::MAX, usize::MAX);
     loop {
         // The node that is asked may be about to lose its leader.
-        match block_on(client.guidance()).map(|guidance| (holds(&guidance, node), owns(&guidance, node))) {
-            Ok((0, 0)) => return Ok(()),
-            Ok(left) if left < told => {
+        // The node that is asked may be about to lose its leader.
+        if let Ok(guidance) = block_on(client.guidance()) {
+            let left = (holds(&guidance, node), owns(&guidance, node));
+            if left == (0, 0) {
+                return Ok(());
+            }
+            if guidance["has_majority"] == false {
+                return Err(no_majority(&guidance));
+            }
+            if left < told {
                 eprintln!("node {node} still holds {} shards, and owns {}", left.0, left.1);
                 told = left;
             }
-            _ => {}
         }
         if Instant::now() >= until {
             return Err(format!(

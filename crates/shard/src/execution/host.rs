@@ -9,7 +9,8 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits};
 use millrace_func::{
     ActivationId, AttemptToken, BuiltInCall, BuiltInHost, EntityScan, EntityVisitor, FetchRequest, HandlerId,
-    HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, WorkerTurn,
+    HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, WorkerHost,
+    WorkerTurn,
 };
 use millrace_store::{Store, StoreError};
 
@@ -312,6 +313,51 @@ impl Host for TurnHost<'_, '_> {
         self.begin_outside(|outputs, ticket| outputs.fetch(ticket, request))
     }
 
+    fn cpu_spent_ns(&self) -> u64 {
+        self.transaction.cpu.spent_ns()
+    }
+
+    fn spend_cpu(&mut self, turn_ns: u64) {
+        self.transaction.cpu.spend(turn_ns);
+        self.world.cpu_ns = self.world.cpu_ns.saturating_add(turn_ns);
+    }
+
+    fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
+        check_built_in(self.program(), self.world)?;
+        Ok(self)
+    }
+
+    fn worker(&mut self) -> Result<&mut dyn WorkerHost, Error> {
+        Ok(self)
+    }
+
+    fn now(&self) -> UnixMillis {
+        self.transaction.origin.time()
+    }
+
+    fn random(&mut self) -> u64 {
+        let index = self.transaction.random_index;
+        self.transaction.random_index = index.wrapping_add(1);
+        match self.transaction.origin.route_key() {
+            // A repeated route must choose the same keys, or it would not find its own outcome.
+            Some(key) => self.world.entropy.draw_keyed(key, index),
+            None => match &self.transaction.origin {
+                Origin::Participation { begin, .. } => self.world.entropy.draw(begin.seed, index),
+                origin => self.world.entropy.draw(origin.nonce(), index),
+            },
+        }
+    }
+
+    fn log(&mut self, level: LogLevel, line: &str) {
+        let loaded = self.world.catalog.program(self.program());
+        let app = loaded.map_or("", |loaded| loaded.app.as_str());
+        let entity = self.transaction.activation(self.activation).and_then(|state| state.entity);
+        let service = entity.map(|index| self.transaction.touched[index].entity.parts().service).unwrap_or_default();
+        self.world.outputs.log(app, &service, level, line);
+    }
+}
+
+impl WorkerHost for TurnHost<'_, '_> {
     fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error> {
         let (instance, _, operation) = self.next_operation()?;
         let transaction = &mut *self.transaction;
@@ -339,15 +385,6 @@ impl Host for TurnHost<'_, '_> {
         end.0.saturating_sub(self.world.now.0).min(timeout_ms)
     }
 
-    fn cpu_spent_ns(&self) -> u64 {
-        self.transaction.cpu.spent_ns()
-    }
-
-    fn spend_cpu(&mut self, turn_ns: u64) {
-        self.transaction.cpu.spend(turn_ns);
-        self.world.cpu_ns = self.world.cpu_ns.saturating_add(turn_ns);
-    }
-
     fn entity_changes(&self) -> u64 {
         self.entity().map_or(0, |index| self.transaction.touched[index].changes)
     }
@@ -358,36 +395,6 @@ impl Host for TurnHost<'_, '_> {
             return Err(refused("a route has no entity of its own: reach one with ctx.call"));
         };
         whole_entity(own.store, &self.transaction.touched[index], max_bytes).map_err(|error| store_failed(&error))
-    }
-
-    fn built_in(&mut self) -> Result<&mut dyn BuiltInHost, Error> {
-        check_built_in(self.program(), self.world)?;
-        Ok(self)
-    }
-
-    fn now(&self) -> UnixMillis {
-        self.transaction.origin.time()
-    }
-
-    fn random(&mut self) -> u64 {
-        let index = self.transaction.random_index;
-        self.transaction.random_index = index.wrapping_add(1);
-        match self.transaction.origin.route_key() {
-            // A repeated route must choose the same keys, or it would not find its own outcome.
-            Some(key) => self.world.entropy.draw_keyed(key, index),
-            None => match &self.transaction.origin {
-                Origin::Participation { begin, .. } => self.world.entropy.draw(begin.seed, index),
-                origin => self.world.entropy.draw(origin.nonce(), index),
-            },
-        }
-    }
-
-    fn log(&mut self, level: LogLevel, line: &str) {
-        let loaded = self.world.catalog.program(self.program());
-        let app = loaded.map_or("", |loaded| loaded.app.as_str());
-        let entity = self.transaction.activation(self.activation).and_then(|state| state.entity);
-        let service = entity.map(|index| self.transaction.touched[index].entity.parts().service).unwrap_or_default();
-        self.world.outputs.log(app, &service, level, line);
     }
 }
 

@@ -5,7 +5,7 @@ use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits};
 use millrace_format::StepKind;
 use millrace_func::{
     AttemptToken, BuiltInCall, FetchRequest, Flow, Host, LogLevel, Message, NestedCall, Offload, OperationId,
-    RetryOptions, ScanRequest, StepStart, WorkerTurn,
+    RetryOptions, ScanRequest, StepStart, WorkerHost, WorkerTurn,
 };
 
 use super::awaiting::Awaited;
@@ -139,16 +139,6 @@ impl Host for WorkflowHost<'_, '_> {
         self.ask(StepKind::Fetch, name, Work::Fetch(request))
     }
 
-    fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error> {
-        self.workflow.on_worker.exchange = Exchange::UnderWay;
-        self.world.outputs.exchange(ticket_of(self.workflow, EXCHANGE), turn);
-        Ok(OperationId(EXCHANGE))
-    }
-
-    fn attempt(&mut self) -> AttemptToken {
-        self.world.attempt_token(self.workflow.nonce)
-    }
-
     fn now(&self) -> UnixMillis {
         self.workflow.time()
     }
@@ -165,8 +155,37 @@ impl Host for WorkflowHost<'_, '_> {
         }
     }
 
+    fn worker(&mut self) -> Result<&mut dyn WorkerHost, Error> {
+        Ok(self)
+    }
+
     fn flow(&mut self) -> Option<&mut dyn Flow> {
         Some(self)
+    }
+}
+
+impl WorkerHost for WorkflowHost<'_, '_> {
+    fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error> {
+        self.workflow.on_worker.exchange = Exchange::UnderWay;
+        self.world.outputs.exchange(ticket_of(self.workflow, EXCHANGE), turn);
+        Ok(OperationId(EXCHANGE))
+    }
+
+    fn attempt(&mut self) -> AttemptToken {
+        self.world.attempt_token(self.workflow.nonce)
+    }
+
+    // Nothing waits for a workflow, so nothing ends it sooner.
+    fn left_ms(&mut self, timeout_ms: u64) -> u64 {
+        timeout_ms
+    }
+
+    fn entity_changes(&self) -> u64 {
+        0
+    }
+
+    fn whole(&mut self, _max_bytes: usize) -> Result<Option<Vec<(Vec<u8>, Value)>>, Error> {
+        only_through_handlers()
     }
 }
 

@@ -87,7 +87,7 @@ impl Carrier {
         })
     }
 
-    async fn is_gone(&self, node: NodeId, name: BodyName) -> bool {
+    pub(super) async fn is_gone(&self, node: NodeId, name: BodyName) -> bool {
         let word = BodyWord::Read { offset: 0, bytes: 0 };
         matches!(self.question(node, name, &word).await, Some(BodyWord::Lacks))
     }

@@ -42,7 +42,7 @@ impl Carrier {
         match self.pull(from, name, (length, owner), first).await {
             Some(Ok(())) => BodyWord::Held,
             Some(Err(error)) => {
-                tracing::warn!(body = %name, node = from.0, %error, "a body of another node could not be held");
+                self.note_failed(from, name, &error).await;
                 BodyWord::Lacks
             }
             None => BodyWord::Coming,
@@ -81,9 +81,18 @@ impl Carrier {
         match self.pull(node, name, (length, &owner), bytes).await {
             None | Some(Ok(())) => true,
             Some(Err(error)) => {
-                tracing::warn!(body = %name, node = node.0, %error, "a body could not be got from another node");
+                self.note_failed(node, name, &error).await;
                 false
             }
+        }
+    }
+
+    /// A body has not come. That is no news if nothing refers to it any more: its object was overwritten meanwhile.
+    async fn note_failed(&self, node: NodeId, name: BodyName, error: &Error) {
+        if self.is_gone(node, name).await {
+            tracing::debug!(body = %name, node = node.0, "a body was freed while it was on its way to here");
+        } else {
+            tracing::warn!(body = %name, node = node.0, %error, "a body could not be got from another node");
         }
     }
 
