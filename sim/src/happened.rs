@@ -78,6 +78,10 @@ named! {
         ScheduleCalled = "schedule called",
         /// A schedule is called once for several times that have passed.
         ScheduleFolded = "schedule called once for several times",
+        /// A workflow is restarted from its beginning.
+        Restarted = "workflow restarted",
+        /// A workflow is restarted from a step.
+        RestartedFromStep = "workflow restarted from a step",
         /// A bit flips in what a start had sealed of the log.
         BitFlipped = "bit flipped",
         /// The start after that refuses the log.

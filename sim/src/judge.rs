@@ -89,7 +89,7 @@ fn asked(operation: &Operation) -> Option<(&str, Vec<Step>)> {
         Kind::Transfer { from, to, amount, .. } => vec![Step::transfer(from, to, *amount)],
         Kind::Audit { .. } => vec![Step::Balances],
         Kind::Steps { steps, .. } => steps.clone(),
-        Kind::Message { .. } | Kind::Send { .. } | Kind::Saga { .. } => return None,
+        Kind::Message { .. } | Kind::Send { .. } | Kind::Saga { .. } | Kind::Again { .. } => return None,
     };
     Some((name, steps))
 }
@@ -111,7 +111,7 @@ fn found(kind: &Kind, reply: &Json, shard_count: u16) -> Option<Vec<Found>> {
             Found::Balances(accounts.into_iter().zip(read?).collect())
         }
         Kind::Steps { steps, .. } => return lists::found(steps, reply),
-        Kind::Message { .. } | Kind::Send { .. } | Kind::Saga { .. } => return None,
+        Kind::Message { .. } | Kind::Send { .. } | Kind::Saga { .. } | Kind::Again { .. } => return None,
     };
     Some(vec![found])
 }

@@ -30,6 +30,9 @@ pub enum Kind {
     /// Starts a workflow that moves money between two accounts in two steps, and notes on a third
     /// one what it does beside; what it did is compensated if it fails or is cancelled.
     Saga { from: String, to: String, amount: i64, via: String },
+    /// Starts a workflow that notes on one entity, and behind a step on another one. It may be restarted, from its beginning
+    /// or from that step; then it notes again.
+    Again { from: String, to: String },
     /// Reads a counter.
     Read { key: String },
     /// Looks at every account of a bank.
@@ -60,6 +63,13 @@ pub enum Known {
     Failed,
 }
 
+/// How often a workflow has been restarted in one way: for certain, and perhaps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Restarts {
+    pub certain: i64,
+    pub in_doubt: i64,
+}
+
 /// One operation.
 #[derive(Clone, Debug)]
 pub struct Operation {
@@ -85,6 +95,8 @@ pub struct Operation {
     pub is_expired: bool,
     /// Another operation has come under its key.
     pub is_key_used_again: bool,
+    /// Restarts of the workflow that it started, from the beginning and from its step.
+    pub restarts: [Restarts; 2],
 }
 
 impl Operation {
@@ -103,6 +115,7 @@ impl Operation {
             Kind::Message { from, .. } => ("note", from, "run"),
             Kind::Send { to } => ("note", to, "run"),
             Kind::Saga { from, .. } => ("account", from, "flow"),
+            Kind::Again { from, .. } => ("note", from, "flow"),
             Kind::Read { key } => ("counter", key, "read"),
             Kind::Audit { bank } => ("account", bank, "read"),
             Kind::Steps { root, is_query: true, .. } => ("note", root, "read"),
@@ -124,7 +137,7 @@ impl Operation {
     /// Whether it is answered before it has run.
     #[must_use]
     pub fn is_sent(&self) -> bool {
-        matches!(self.kind, Kind::Send { .. } | Kind::Saga { .. })
+        matches!(self.kind, Kind::Send { .. } | Kind::Saga { .. } | Kind::Again { .. })
     }
 
     /// Whether it leaves a mark before it is answered.
@@ -203,6 +216,7 @@ impl Ledger {
             latest: UnixMillis(0),
             is_expired: false,
             is_key_used_again: false,
+            restarts: Default::default(),
         });
         id
     }

@@ -78,6 +78,11 @@ impl Rig {
         self.intervene(id, Intervention::Kill)
     }
 
+    /// Has a workflow begin again, from the step `from` or from its beginning.
+    pub fn restart(&mut self, id: InvocationId, from: Option<&str>, on_newest: bool) -> Token {
+        self.intervene(id, Intervention::Restart { from: from.map(Into::into), on_newest })
+    }
+
     fn intervene(&mut self, id: InvocationId, intervention: Intervention) -> Token {
         self.ask(id.shard, Intervene { sequence: id.sequence, intervention })
     }

@@ -143,7 +143,7 @@ pub fn schedules(shard_count: u16) -> Vec<Schedule> {
 /// The next operation, number `id`.
 pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
     let mark = format!("op{id}");
-    let (kind, script) = match rng.below(19) {
+    let (kind, script) = match rng.below(20) {
         0..=3 => {
             let key = key(rng, "counter", 2, shard_count);
             (Kind::Add { key }, count(rng, id))
@@ -162,7 +162,8 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
         }
         10 | 11 => saga(rng, shard_count, id),
         12..=16 => crate::lists::draw(rng, shard_count, id),
-        17 => {
+        17 => again(rng, shard_count, id),
+        18 => {
             let key = key(rng, "counter", 2, shard_count);
             (Kind::Read { key }, pause(rng, Script::new()).get("n"))
         }
@@ -172,9 +173,9 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
         }
     };
     let is_query = kind.is_query();
-    let is_saga = matches!(kind, Kind::Saga { .. });
-    let is_keyed = is_saga || !is_query && rng.chance(2, 3);
-    let is_route = !is_saga && !matches!(kind, Kind::Send { .. }) && rng.chance(1, 5);
+    let is_workflow = matches!(kind, Kind::Saga { .. } | Kind::Again { .. });
+    let is_keyed = is_workflow || !is_query && rng.chance(2, 3);
+    let is_route = !is_workflow && !matches!(kind, Kind::Send { .. }) && rng.chance(1, 5);
     Drawn { kind, script, idempotency_key: is_keyed.then(|| format!("key{id}")), is_route }
 }
 
@@ -260,6 +261,32 @@ fn saga(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
         _ => script,
     };
     (Kind::Saga { from, to, amount, via }, script.returns(id))
+}
+
+/// The step from which a workflow may be restarted.
+pub const AGAIN_FROM: &str = "again from here";
+
+fn again(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
+    let [from, to] = ["from", "to"].map(|name| key(rng, &format!("again{name}"), 2, shard_count));
+    let noted = |rng: &mut Rng, key: &str, what: &str| {
+        let script = pause(rng, Script::new());
+        let script = flaky(rng, script);
+        Callee::run("note", key, script.add(&format!("{what}{id}"), 1))
+    };
+    // Nothing after which a run would end early.
+    let rest = |rng: &mut Rng, script: Script| match rng.below(8) {
+        0 => script.sleep(rng.below(500)),
+        1 => script.try_wait("go", 1 + rng.below(500)),
+        2 => script.flaky_step("flaky code", &format!("{}", rng.below(1_000_000))),
+        3 => script.hash(),
+        _ => script,
+    };
+    let told = Callee::run("note", &to, Script::new().add(&format!("told{id}"), 1));
+    let script = rest(rng, Script::new()).send(told, 0).call(noted(rng, &from, "before"));
+    let script = rest(rng, script).step(AGAIN_FROM, 1);
+    let script = rest(rng, script).call(noted(rng, &to, "behind"));
+    let script = if rng.chance(1, 3) { rest(rng, script).abort_step("planned") } else { rest(rng, script) };
+    (Kind::Again { from, to }, script.returns(id))
 }
 
 fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {

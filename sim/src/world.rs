@@ -6,16 +6,14 @@
 //! what clients saw is judged as a history.
 
 mod alone;
+mod workflows;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use millrace_api::Intervention;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
-use millrace_driver::question::{Intervene, Signal};
-use millrace_driver::{Job, Question};
+use millrace_driver::Job;
 use millrace_log::RecoverError;
-use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, ResultNames, Token};
+use millrace_shard::{Invoke, Reply, RequestInfo, ResultNames, Token};
 use millrace_store::MemoryCheckpoint;
 
 use crate::bugs::PlantedBug;
@@ -31,6 +29,7 @@ use crate::random::{Rng, SimRandom};
 use crate::rig::{APP, route_call};
 use crate::script::Script;
 use crate::workload;
+use workflows::{ASIDE, Restarting};
 
 /// Lines of trace kept.
 const TRACE_LINES: usize = 400;
@@ -92,12 +91,10 @@ pub struct World {
     happened: Happened,
     /// How far the clock has been set back by hours: it is put right again.
     behind_ms: u64,
+    restarts: Restarting,
     trace: Vec<String>,
     is_calm: bool,
 }
-
-/// Tokens from here on are of signals and cancels.
-const ASIDE: Token = Token(1 << 62);
 
 type Checked = Result<(), String>;
 
@@ -132,6 +129,7 @@ impl World {
             disk_operations: 0,
             happened: Happened::default(),
             behind_ms: 0,
+            restarts: Restarting::default(),
             trace: Vec::new(),
         }
     }
@@ -194,7 +192,8 @@ impl World {
                     self.on_node(core, "commit ends", |node, _| node.end_commit(core));
                 }
             }
-            40..=47 => self.on_node(core, "commit ends", |node, _| node.end_commit(core)),
+            40..=46 => self.on_node(core, "commit ends", |node, _| node.end_commit(core)),
+            47 => self.restart_a_workflow(),
             48..=51 => self.on_node(core, "due messages start", |node, rng| {
                 node.run_due(core);
                 node.read_some(core, rng);
@@ -283,7 +282,8 @@ impl World {
         }
         for (token, result) in output.replies {
             if token >= ASIDE {
-                continue; // What became of it shows in the workflow.
+                self.told_aside(token, &result);
+                continue;
             }
             self.replied(token, &result)?;
         }
@@ -348,33 +348,6 @@ impl World {
         Some(workload::Drawn { kind, script, idempotency_key, is_route: self.rng.chance(1, 5) })
     }
 
-    /// Signals a workflow, or has it cancelled or resumed.
-    fn disturb_a_workflow(&mut self) {
-        let shard_count = self.machine.shard_count;
-        let is_started = |operation: &&Operation| matches!(operation.kind, Kind::Saga { .. });
-        let sagas = self.ledger.operations.iter().filter(is_started).filter_map(|operation| match &operation.known {
-            Known::Done(id) => InvocationId::parse(&String::from_utf8_lossy(id), shard_count),
-            _ => None,
-        });
-        let sagas: Vec<InvocationId> = sagas.collect();
-        let (Some(node), false) = (self.node.as_mut(), sagas.is_empty()) else {
-            return;
-        };
-        let id = sagas[self.rng.index(sagas.len()).max(sagas.len().saturating_sub(3))];
-        let (sequence, how) = (id.sequence, self.rng.below(6));
-        let (question, how): (Question, _) = match how {
-            0 | 1 => (Intervene { sequence, intervention: Intervention::Cancel }.into(), "cancelled"),
-            2 => (Intervene { sequence, intervention: Intervention::Resume }.into(), "resumed"),
-            _ => {
-                let (name, payload) = ("go".into(), Bytes::from_static(b"1"));
-                (Signal { sequence, name, payload, idempotency_key: None }.into(), "signalled")
-            }
-        };
-        let core = self.rng.index(node.cores());
-        node.request(core, ASIDE, Job::Ask { shard: id.shard, question });
-        self.note(|| format!("{id} is {how}"));
-    }
-
     fn repeat_one(&mut self, core: usize) {
         if self.ledger.operations.is_empty() {
             return;
@@ -408,7 +381,7 @@ impl World {
             let input = operation.script.json().into();
             let invoke = Invoke { info, handler, key: key.as_bytes().into(), input };
             let job = match &operation.kind {
-                Kind::Send { .. } | Kind::Saga { .. } => Job::Send { shard, invoke, delay_ms: 0 },
+                _ if operation.is_sent() => Job::Send { shard, invoke, delay_ms: 0 },
                 _ => Job::Invoke(shard, invoke),
             };
             node.request(core, token, job);
@@ -684,6 +657,9 @@ impl World {
             self.drain()?;
             let is_settled = (0..self.ledger.operations.len()).all(|id| !self.ledger.is_unsettled(id));
             let is_at_rest = |node: &Node| node.is_idle() && node.workflows() == 0;
+            if round == 2 {
+                (0..2).for_each(|_| self.restart_a_workflow());
+            }
             if round == 4 {
                 self.look_for_those_who_wait()?;
             }

@@ -71,6 +71,7 @@ fn least(thing: Thing) -> u64 {
         Thing::KeyUsedAgain => 1_500,
         Thing::ScheduleCalled => 1_500,
         Thing::ScheduleFolded => 1_200,
+        Thing::Restarted | Thing::RestartedFromStep => 3_000,
         Thing::BitFlipped => 26_000,
         Thing::DamageNoticed => 10_000,
     }

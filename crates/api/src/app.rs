@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One source file of an app to deploy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,32 @@ pub struct HandlerInfo {
     pub name: String,
     /// What it may do.
     pub kind: HandlerKind,
+}
+
+/// The JSON schemas of a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerSchemas {
+    /// The service's name.
+    pub service: String,
+    /// The handler's name.
+    pub handler: String,
+    /// What it may do.
+    pub kind: HandlerKind,
+    /// Of its input, if it says so.
+    pub input: Option<Value>,
+    /// Of its output, if it says so.
+    pub output: Option<Value>,
+}
+
+/// The schemas of an app's handlers, as far as the caller may see them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppSchemas {
+    /// The app's name.
+    pub app: String,
+    /// Of handlers that have some.
+    pub handlers: Vec<HandlerSchemas>,
+    /// Services that other apps have, too: a path to one of them has to name the app.
+    pub shared_services: Vec<String>,
 }
 
 /// What a handler may do.

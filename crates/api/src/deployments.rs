@@ -2,7 +2,10 @@
 
 use std::future::Future;
 
-use crate::{AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, SharedWorkerLine, SystemApp, WorkerRegistration};
+use crate::{
+    AppFile, AppInfo, AppSchemas, Deployed, Error, ErrorCode, Principal, SharedWorkerLine, SystemApp,
+    WorkerRegistration,
+};
 
 /// Which apps there are. A backend without built-in apps need not say so.
 pub trait Deployments: Clone + 'static {
@@ -38,6 +41,11 @@ pub trait Deployments: Clone + 'static {
 
     /// The deployed apps, by name.
     fn apps(&self, principal: &Principal) -> impl Future<Output = Result<Vec<AppInfo>, Error>>;
+
+    /// The schemas of handlers that the principal may call or read, or of all for whoever may deploy.
+    fn handler_schemas(&self, _principal: &Principal) -> Vec<AppSchemas> {
+        Vec::new()
+    }
 
     /// A built-in app's files, for whoever may call something of it or deploy apps.
     fn system_app(&self, _principal: &Principal, app: &str) -> impl Future<Output = Result<SystemApp, Error>> {

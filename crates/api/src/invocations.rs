@@ -74,7 +74,7 @@ pub struct Failure {
 }
 
 /// How somebody steps in on a workflow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intervention {
     /// It goes no further, undoes what it said how to undo, and ends. One that has ended stays as it is.
     Cancel,
@@ -82,6 +82,13 @@ pub enum Intervention {
     Kill,
     /// What failed of it is tried again now, from the first attempt.
     Resume,
+    /// It begins again, if it has ended or is paused.
+    Restart {
+        /// From the first step of this name; otherwise from its beginning.
+        from: Option<Box<str>>,
+        /// In the newest version of the app, rather than in its own.
+        on_newest: bool,
+    },
 }
 
 /// What is known of a workflow beside its outcome.

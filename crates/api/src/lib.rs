@@ -23,8 +23,8 @@ mod serving;
 mod worker_line;
 
 pub use app::{
-    AppFile, AppInfo, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo,
-    SharedService, SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
+    AppFile, AppInfo, AppSchemas, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, HandlerSchemas,
+    RouteInfo, ServiceInfo, SharedService, SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
 };
 pub use backups::{BackupPieces, Backups};
 pub use begun::{Begun, Waiting};

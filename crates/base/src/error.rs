@@ -66,6 +66,7 @@ pub enum ErrorCode {
     WorkerTimeout,
     WorkerUnavailable,
     WorkflowEnded,
+    WorkflowRunning,
     WrongType,
 }
 
@@ -133,6 +134,7 @@ const TABLE: [Row; 59] = {
         (WorkerTimeout, "worker-timeout", "The worker did not answer in time"),
         (WorkerUnavailable, "worker-unavailable", "No worker takes the call"),
         (WorkflowEnded, "workflow-ended", "The workflow has ended"),
+        (WorkflowRunning, "workflow-running", "The workflow has yet to end"),
         (WrongType, "wrong-type", "The value does not fit the schema"),
     ]
 };

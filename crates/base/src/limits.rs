@@ -230,6 +230,12 @@ pub const RESULT_WAITERS: usize = 100_000;
 /// is tried again for some seven minutes.
 pub const RESULT_UNKNOWN_MS: u64 = 600_000;
 
+/// How often a workflow may be restarted from different steps: each is in its row.
+pub const WORKFLOW_RUNS: usize = 16;
+
+/// Bytes in the name of the step from which a workflow is restarted: names of calls have keys in them.
+pub const RESTARTED_FROM_BYTES: usize = 4 << 10;
+
 /// Signals that wait for one workflow.
 pub const SIGNALS_PER_WORKFLOW: usize = 1_000;
 

@@ -324,6 +324,16 @@ impl Client {
         self.order(Method::POST, &format!("/invocations/{}/resume", segment(id))).await
     }
 
+    /// Begins a workflow again that has ended or is paused: from the first step named `from`, or from its beginning; in
+    /// the newest version of its app if `on_newest`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn restart(&self, id: &str, from: Option<&str>, on_newest: bool) -> Result<(), ClientError> {
+        let from = from.map(|name| format!("&from={}", segment(name))).unwrap_or_default();
+        self.order(Method::POST, &format!("/invocations/{}/restart?on_newest={on_newest}{from}", segment(id))).await
+    }
+
     /// Sends a signal to a workflow. Returns when it is durable. With an idempotency key it counts once, however often it
     /// is sent, and the client may repeat it.
     ///

@@ -37,6 +37,8 @@ pub struct CoreMetrics {
     pub transaction_restarts: Counter,
     pub workflows: Gauge,
     pub pending_workflows: Gauge,
+    pub paused_workflows: Gauge,
+    pub failing_messages: Gauge,
     pub dead_letters: Gauge,
     pub stopped_shards: Gauge,
     pub failed_attempts: Counter,

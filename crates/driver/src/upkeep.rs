@@ -223,6 +223,8 @@ impl<P: Platform> Core<P> {
         self.metrics.unfinished_commits.set(sum(|one| one.unfinished));
         self.metrics.workflows.set(sum(|one| one.workflows));
         self.metrics.pending_workflows.set(sum(|one| one.pending_workflows));
+        self.metrics.paused_workflows.set(sum(|one| one.paused_workflows));
+        self.metrics.failing_messages.set(sum(|one| one.failing_messages));
         self.metrics.dead_letters.set(sum(|one| one.dead_letters));
         let counted = &self.metrics.transaction_restarts;
         counted.add(restarts.saturating_sub(counted.get()));

@@ -103,6 +103,11 @@ fn questions() -> Vec<(&'static str, Question)> {
         ("list-failing-messages", ListFailingMessages { after: Some((*b"f").into()), limit: 3 }.into()),
         ("intervene", Intervene { sequence, intervention: Intervention::Kill }.into()),
         (
+            "intervene-restart",
+            Intervene { sequence, intervention: Intervention::Restart { from: Some("pick".into()), on_newest: true } }
+                .into(),
+        ),
+        (
             "signal",
             Signal {
                 sequence,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millrace_api::is_built_in;
+use millrace_api::{HandlerSchemas, is_built_in};
 use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
@@ -30,6 +30,8 @@ pub struct Loaded {
     pub is_on_workers: bool,
     /// The version of the workers that dial in for it, and those that it has replaced.
     pub dialled: Option<DialledVersion>,
+    /// What its workers say of inputs and outputs.
+    pub schemas: Vec<HandlerSchemas>,
     /// How what fails of it is tried again.
     pub retry: RetrySettings,
     /// Its services, as the engine reported them.
@@ -40,6 +42,7 @@ impl Loaded {
     /// A version of an app with the services that its engine has found in it.
     #[must_use]
     pub fn new(app: &App, version: u64, services: Vec<Service>) -> Self {
+        let document = app.files.get(WORKER_FILE).and_then(|file| WorkerDocument::from_json(file).ok());
         Self {
             app: app.name.clone(),
             version,
@@ -48,7 +51,8 @@ impl Loaded {
             records: app.records.clone(),
             objects: app.objects.clone(),
             is_on_workers: app.files.contains_key(WORKER_FILE),
-            dialled: app.files.get(WORKER_FILE).and_then(|file| WorkerDocument::from_json(file).ok()?.dialled()),
+            dialled: document.as_ref().and_then(WorkerDocument::dialled),
+            schemas: document.map(|document| document.discovery.schemas()).unwrap_or_default(),
             retry: app.retry.clone(),
             services,
         }

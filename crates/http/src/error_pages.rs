@@ -72,6 +72,7 @@ pub fn error_page(code: ErrorCode) -> &'static str {
         ErrorCode::WorkerTimeout => page!("worker-timeout"),
         ErrorCode::WorkerUnavailable => page!("worker-unavailable"),
         ErrorCode::WorkflowEnded => page!("workflow-ended"),
+        ErrorCode::WorkflowRunning => page!("workflow-running"),
         ErrorCode::WrongType => page!("wrong-type"),
     }
 }

@@ -1,10 +1,14 @@
-//! The contract as an OpenAPI 3.1 document, written from the same table the router uses.
+//! The contract as an OpenAPI 3.1 document, written from the same table the router uses. `handlers.rs` adds what workers
+//! say of their handlers.
+
+mod handlers;
 
 use millrace_api::PathOperationKind;
 use millrace_base::{ErrorCode, limits};
 use serde_json::{Map, Value, json};
 
 use crate::operations::{Access, Answer, Kind, Media, OPERATIONS, Operation, Parameter, Segment};
+pub use handlers::document_with;
 
 /// Methods shown for app routes, which may answer any.
 const ROUTE_METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];

@@ -24,6 +24,8 @@ pub enum Kind {
     Kill,
     /// `POST /invocations/{id}/resume`.
     Resume,
+    /// `POST /invocations/{id}/restart`.
+    Restart,
     /// `POST /invocations/{id}/signal`.
     Signal,
     /// `GET /dead-letters`.
@@ -99,7 +101,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 42] = [
+const KINDS: [(Kind, &str); 43] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -142,6 +144,7 @@ const KINDS: [(Kind, &str); 42] = [
     (Kind::DrainNode, "drain_node"),
     (Kind::KeepNode, "keep_node"),
     (Kind::RemoveNode, "remove_node"),
+    (Kind::Restart, "restart"),
 ];
 
 impl Kind {
@@ -199,6 +202,7 @@ impl Kind {
             Kind::DrainNode => 39,
             Kind::KeepNode => 40,
             Kind::RemoveNode => 41,
+            Kind::Restart => 42,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

@@ -85,6 +85,24 @@ pub fn chosen_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, Error> {
     Ok(id)
 }
 
+/// From where `POST /invocations/{id}/restart` begins, and whether in the newest version.
+///
+/// # Errors
+/// `bad-request` for an empty or long name, and for what is neither `true` nor `false`.
+pub fn restart(query: Option<&str>) -> Result<(Option<Box<str>>, bool), Error> {
+    let most = limits::RESTARTED_FROM_BYTES;
+    let from = query_parameter(query, "from")?;
+    if from.as_ref().is_some_and(|name| !(1..=most).contains(&name.len())) {
+        return Err(refused(format!("from is the name of a step, of 1 to {most} bytes")));
+    }
+    let on_newest = match query_parameter(query, "on_newest")?.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(refused("on_newest is true or false".to_owned())),
+    };
+    Ok((from.map(|name| name.into()), on_newest))
+}
+
 /// 0 when it is not there; `most` is also told in words.
 fn milliseconds(query: Option<&str>, name: &str, most: u64, words: &str) -> Result<u64, Error> {
     let Some(text) = query_parameter(query, name)? else {

@@ -18,7 +18,7 @@ pub const fn status_of(code: ErrorCode) -> StatusCode {
         NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         Aborted | AmbiguousService | Cancelled | IncompatibleSchema | ObjectRefused | TestFailed | TypeInUse
-        | WorkflowEnded => StatusCode::CONFLICT,
+        | WorkflowEnded | WorkflowRunning => StatusCode::CONFLICT,
         PreconditionFailed => StatusCode::PRECONDITION_FAILED,
         TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Hindrance,
-    Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal, RECORDS_APP,
-    RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving,
-    SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
+    Admission, AppFile, AppInfo, AppSchemas, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health,
+    Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal,
+    RECORDS_APP, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest,
+    SendRequest, Serving, SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration,
+    is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
@@ -390,6 +391,24 @@ impl Deployments for CoreHandle {
         let shown = catalog.apps().filter(|(name, _)| !is_built_in(name.as_str()));
         let loaded = shown.filter_map(|(_, program)| catalog.program(program));
         Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
+    }
+
+    fn handler_schemas(&self, principal: &Principal) -> Vec<AppSchemas> {
+        let core = self.core.borrow();
+        let Ok(catalog) = catalog(&core) else { return Vec::new() };
+        let loaded = catalog.apps().filter_map(|(_, program)| catalog.program(program));
+        let visible = loaded.filter_map(|loaded| {
+            let app = loaded.app.as_str();
+            let sees = |service: &str| {
+                let permissions = [Permission::Call { app, service }, Permission::Read { app, service }];
+                principal.may(Permission::Deploy) || permissions.into_iter().any(|one| principal.may(one))
+            };
+            let handlers = loaded.schemas.iter().filter(|one| sees(&one.service));
+            let handlers: Vec<_> = handlers.cloned().collect();
+            let shared_services = deploy::shared_services(catalog, loaded).map(|shared| shared.service).collect();
+            (!handlers.is_empty()).then(|| AppSchemas { app: app.to_owned(), handlers, shared_services })
+        });
+        visible.collect()
     }
 
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {

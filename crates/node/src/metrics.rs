@@ -156,7 +156,7 @@ const COUNTERS: [CounterRow; 17] = [
     ("millrace_limit_kills_other", "Calls ended by any other limit", |core| &core.other_kills),
 ];
 
-const GAUGES: [GaugeRow; 12] = [
+const GAUGES: [GaugeRow; 14] = [
     ("millrace_resident_bytes", "Memory held for entities", |core| &core.resident_bytes),
     ("millrace_resident_entities", "Entities in memory", |core| &core.resident_entities),
     ("millrace_dirty_bytes", "Memory of entities not checkpointed yet", |core| &core.dirty_bytes),
@@ -171,6 +171,10 @@ const GAUGES: [GaugeRow; 12] = [
     ),
     ("millrace_workflows", "Workflows that have begun and not ended", |core| &core.workflows),
     ("millrace_pending_workflows", "Workflows that have yet to begin", |core| &core.pending_workflows),
+    ("millrace_paused_workflows", "Workflows that failed too often and wait for somebody", |core| {
+        &core.paused_workflows
+    }),
+    ("millrace_failing_messages", "Messages that failed and are tried again", |core| &core.failing_messages),
     ("millrace_dead_letters", "Messages and compensations that failed too often", |core| &core.dead_letters),
     ("millrace_stopped_shards", "Shards that stopped for good and need a restart", |core| &core.stopped_shards),
 ];

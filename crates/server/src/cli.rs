@@ -323,6 +323,38 @@ pub(crate) enum InvocationsOrder {
     Cancel(InvocationsOrderArgs),
     /// End at once; nothing is undone
     Kill(InvocationsOrderArgs),
+    /// Begin again, from the beginning or from a step; those that run first have to be cancelled
+    Restart(InvocationsRestartArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InvocationsRestartArgs {
+    /// The workflows, as printed by `millrace call --send` and by the list
+    #[arg(required_unless_present = "status", value_name = "ID")]
+    pub ids: Vec<String>,
+    /// Keep the journal before the first step of this name, as `millrace invocations ID` shows it
+    #[arg(long, value_name = "STEP")]
+    pub from: Option<String>,
+    /// Run in the newest version of the app, rather than in the one it began with
+    #[arg(long)]
+    pub on_newest: bool,
+    /// Only this app's
+    #[arg(long, requires = "status")]
+    pub app: Option<String>,
+    /// Only this service's
+    #[arg(long, requires = "status")]
+    pub service: Option<String>,
+    /// Only those of entities with this key
+    #[arg(long, requires = "status")]
+    pub key: Option<String>,
+    /// Only this handler's
+    #[arg(long, requires = "status")]
+    pub handler: Option<String>,
+    /// All with this status: paused, failed, cancelled or succeeded
+    #[arg(long, conflicts_with = "ids", value_parser = ["paused", "failed", "cancelled", "succeeded"])]
+    pub status: Option<String>,
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 #[derive(Args, Debug)]

@@ -10,7 +10,10 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::calls::{block_on, client};
-use crate::cli::{DeadLettersArgs, InvocationsArgs, InvocationsOrder, InvocationsOrderArgs, PageArgs, SchedulesArgs};
+use crate::cli::{
+    DeadLettersArgs, InvocationsArgs, InvocationsOrder, InvocationsOrderArgs, InvocationsRestartArgs, PageArgs,
+    SchedulesArgs,
+};
 use crate::many_dead_letters::{self, Fate, end_all};
 use crate::table::{Table, printable, time};
 
@@ -52,15 +55,28 @@ fn filter<'a>(args: &'a InvocationsArgs, after: Option<&'a str>) -> InvocationFi
 
 /// Steps in on each workflow; tells of all that could not be reached.
 fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
-    let (InvocationsOrder::Resume(args) | InvocationsOrder::Cancel(args) | InvocationsOrder::Kill(args)) = order;
-    let client = client(&args.node)?;
-    let ids = if args.ids.is_empty() { block_on(chosen(&client, args))? } else { args.ids.clone() };
+    let (node, ids, filter) = match order {
+        InvocationsOrder::Resume(args) | InvocationsOrder::Cancel(args) | InvocationsOrder::Kill(args) => {
+            let InvocationsOrderArgs { ids, app, service, key, handler, status, node } = args;
+            (node, ids, [app, service, key, handler, status])
+        }
+        InvocationsOrder::Restart(args) => {
+            let InvocationsRestartArgs { ids, app, service, key, handler, status, node, .. } = args;
+            (node, ids, [app, service, key, handler, status])
+        }
+    };
+    let client = client(node)?;
+    let with_ended = matches!(order, InvocationsOrder::Restart(_));
+    let ids = if ids.is_empty() { block_on(chosen(&client, filter, with_ended))? } else { ids.clone() };
     let mut failed = 0;
     for id in &ids {
         let done = match order {
             InvocationsOrder::Resume(_) => block_on(client.resume(id)).map(|()| "goes on"),
             InvocationsOrder::Cancel(_) => block_on(client.cancel(id)).map(|()| "will be cancelled"),
             InvocationsOrder::Kill(_) => block_on(client.kill(id)).map(|()| "killed"),
+            InvocationsOrder::Restart(args) => {
+                block_on(client.restart(id, args.from.as_deref(), args.on_newest)).map(|()| "begins again")
+            }
         };
         match done {
             Ok(done) => println!("{}: {done}", printable(id)),
@@ -76,22 +92,25 @@ fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
     }
 }
 
-/// The workflows that the filter lets through and that have not ended. The set is fixed before the first one is touched.
-async fn chosen(client: &Client, args: &InvocationsOrderArgs) -> Result<Vec<String>, ClientError> {
+/// The workflows that the filter lets through and that have not ended, or all of them. The set is fixed before the first
+/// one is touched.
+async fn chosen(client: &Client, filter: [&Option<String>; 5], with_ended: bool) -> Result<Vec<String>, ClientError> {
+    let [app, service, key, handler, status] = filter.map(Option::as_deref);
     let (mut ids, mut after) = (Vec::new(), None::<String>);
     loop {
         let filter = InvocationFilter {
-            app: args.app.as_deref(),
-            service: args.service.as_deref(),
-            key: args.key.as_deref(),
-            handler: args.handler.as_deref(),
-            status: args.status.as_deref(),
+            app,
+            service,
+            key,
+            handler,
+            status,
             after: after.as_deref(),
             limit: Some(limits::MOST_PAGE_ITEMS),
         };
         let page = client.invocations(&filter).await?;
         let has_ended = |found: &Invocation| matches!(found.status.as_str(), "succeeded" | "failed" | "cancelled");
-        ids.extend(page.invocations.into_iter().filter(|found| !has_ended(found)).map(|found| found.id));
+        let wanted = page.invocations.into_iter().filter(|found| with_ended || !has_ended(found));
+        ids.extend(wanted.map(|found| found.id));
         after = page.next;
         if after.is_none() {
             return Ok(ids);

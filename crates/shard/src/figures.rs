@@ -17,6 +17,10 @@ pub struct Figures {
     pub workflows: usize,
     /// Workflows that have yet to begin.
     pub pending_workflows: usize,
+    /// Workflows of which something failed too often, and that wait for somebody.
+    pub paused_workflows: usize,
+    /// Messages that failed and are tried again.
+    pub failing_messages: usize,
     /// Messages and compensations that failed too often and wait for somebody.
     pub dead_letters: usize,
     /// How many workflows have ended since the start, by [`WORKFLOW_ENDS`].

@@ -88,6 +88,8 @@ impl Shard {
             unfinished: self.execution.unfinished(),
             workflows: self.workflows.count(),
             pending_workflows: self.books.starts.len(),
+            paused_workflows: self.books.failed.paused_workflows(),
+            failing_messages: self.books.failed.failing_messages(),
             dead_letters: self.books.dead_letters.len(),
             ended_workflows: self.books.failures.ended_workflows(),
             failed_attempts: self.books.failures.attempts(),

@@ -458,7 +458,8 @@ impl World {
         let id = self.ledger.operations.len();
         let drawn = loop {
             let drawn = workload::draw(&mut self.rng, self.shared.shard_count, id);
-            if !matches!(drawn.kind, Kind::Message { .. } | Kind::Send { .. } | Kind::Saga { .. }) {
+            let is_sent = matches!(drawn.kind, Kind::Send { .. } | Kind::Saga { .. } | Kind::Again { .. });
+            if !is_sent && !matches!(drawn.kind, Kind::Message { .. }) {
                 break drawn;
             }
         };

@@ -20,6 +20,7 @@ mod one_log;
 mod participation_ids;
 mod read_only;
 mod records;
+mod restarts;
 mod routes;
 mod schedules;
 mod serializable;

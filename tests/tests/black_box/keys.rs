@@ -288,3 +288,47 @@ fn a_key_of_a_worker_takes_no_app_away() {
     change(&guarded.keys(), &["remove", "bank"]);
     wait_until("its worker is gone", || get().code() == "worker-unavailable");
 }
+
+#[test]
+fn schemas_of_workers_are_shown_to_those_who_may_see_the_service() {
+    let mut keys = Vec::new();
+    let guarded = guarded(|file| {
+        let roles =
+            [("call", "call:bank/account"), ("read", "read:bank/*"), ("deploy", "deploy"), ("other", "call:shop/*")];
+        keys = roles.map(|(id, role)| add(file, id, &[role])).to_vec();
+        keys.push(add(file, "dials", &["worker"]));
+    });
+    let seat = json!({ "$ref": "#/$defs/Seat", "$defs": { "Seat": { "type": "object" } } });
+    let deposit = json!({ "name": "deposit", "kind": "transaction", "input": seat, "output": { "type": "integer" } });
+    let services = json!([{ "name": "account", "handlers": [deposit] }]);
+    let dialled =
+        DialledWorker::connect_as(guarded.server.address(), ("bank", Some(&keys[4])), services, |_| Ok(json!(1)));
+    assert!(dialled.1.is_ok(), "{:?}", dialled.1);
+    let seen = |headers: &[&str]| {
+        let document = guarded.server.request("GET", "/openapi.json", headers, b"").json();
+        assert!(
+            document["paths"]["/call/{service}/{key}/{handler}"].is_object(),
+            "the contract is there for everybody"
+        );
+        let has_schema = document["components"]["schemas"]["bank.account.deposit.input"].is_object();
+        assert_eq!(document["paths"]["/call/account/{key}/deposit"].is_object(), has_schema);
+        has_schema
+    };
+    let with = |key: &str| seen(&[&format!("Authorization: Bearer {key}")]);
+    assert_eq!(keys.iter().map(|key| with(key)).collect::<Vec<_>>(), [true, true, true, false, false]);
+    assert!(!seen(&[]) && !with("mr_nobody_knows"));
+}
+
+/// A page may have its own name lead to this machine, and would read what only this machine's user may.
+#[test]
+fn schemas_of_workers_are_not_shown_to_pages_of_strangers() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    let services = json!([{ "name": "account", "handlers": [{ "name": "show", "kind": "query", "output": {} }] }]);
+    let _dialled = DialledWorker::connect(server.address(), "bank", services, |_| Ok(json!(1)));
+    let seen = |headers: &[&str]| {
+        let document = server.request("GET", "/openapi.json", headers, b"").json();
+        document["paths"]["/call/account/{key}/show"].is_object()
+    };
+    assert!(seen(&[]));
+    assert!(!seen(&["Origin: https://stranger.example"]));
+}

@@ -67,4 +67,5 @@ mod worker_versions;
 mod workers;
 mod workflow_errors;
 mod workflow_ids;
+mod workflow_restarts;
 mod workflows;

@@ -184,6 +184,7 @@ fn after_the_last_attempt_it_waits_for_somebody() {
     let listed = server.invocations("status=paused", 10);
     assert_eq!(listed.len(), 4, "{listed:?}");
     assert!(listed.iter().all(|one| one["failures"][0]["error"]["code"] == "function-failed"), "{listed:?}");
+    wait_until("they are counted", || server.metric("millrace_paused_workflows") == 4.0);
     assert_eq!(app(true).deploy(&server, "steps").status, 200);
     order(&server, "resume", &[&resumed]);
     order(&server, "cancel", &[&cancelled]);
@@ -197,6 +198,7 @@ fn after_the_last_attempt_it_waits_for_somebody() {
     assert_eq!(notes(&server, "c"), json!(["before", "undone"]));
     assert_eq!(notes(&server, "k"), json!(["before"]));
     wait_until("none is left", || server.metric("millrace_workflows") == 0.0);
+    wait_until("none is paused", || server.metric("millrace_paused_workflows") == 0.0);
 }
 
 const RETRY: &str = r#"
@@ -265,6 +267,7 @@ fn a_message_is_in_sight_from_its_first_failure_on_and_is_given_up_while_it_wait
     assert!(listed.out.contains("NEXT TRY") && listed.out.contains("work/k/mistaken"), "{}{}", listed.out, listed.err);
     let other = server.send("work/other/mistaken", "1");
     failed(&server, &other, 2);
+    wait_until("both are counted", || server.metric("millrace_failing_messages") == 2.0);
     let cancel = |id: &str| server.request("POST", &format!("/invocations/{id}/cancel"), &[], b"").status;
     wait_until("it is given up between two attempts", || cancel(&id) == 202);
     assert_eq!(server.ended(&id)["error"]["code"], "cancelled");
@@ -279,5 +282,6 @@ fn a_message_is_in_sight_from_its_first_failure_on_and_is_given_up_while_it_wait
     assert_eq!(retried.code, Some(0), "{}", retried.err);
     assert_eq!(server.ended(&other)["output"], 17);
     assert_eq!((notes(&server, "k"), notes(&server, "other")), (json!([]), json!([1])));
+    wait_until("none is left", || server.metric("millrace_failing_messages") == 0.0);
     assert_problem(&server.request("GET", "/dead-letters?waiting=perhaps", &[], b""), 400, "bad-request");
 }

@@ -36,6 +36,7 @@ wire_enum!(Intervention {
     1 => Cancel,
     2 => Kill,
     3 => Resume,
+    4 => Restart { from, on_newest },
 });
 wire_struct!(Signal { sequence, name, payload, idempotency_key });
 wire_struct!(ListWorkflows { after, limit, is_live_only });

@@ -1,6 +1,6 @@
 //! What a worker says that it serves.
 
-use millrace_api::HandlerKind;
+use millrace_api::{HandlerKind, HandlerSchemas};
 use millrace_base::limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -169,6 +169,20 @@ impl Discovery {
     #[must_use]
     pub fn version(&self) -> u32 {
         self.protocol.max.min(WORKER_PROTOCOL)
+    }
+
+    /// The schemas of its handlers that have some.
+    #[must_use]
+    pub fn schemas(self) -> Vec<HandlerSchemas> {
+        let of_service = |WorkerService { name: service, handlers, .. }| {
+            let schemas = move |handler: WorkerHandler| {
+                let WorkerHandler { name: handler, kind, input, output, .. } = handler;
+                HandlerSchemas { service: String::clone(&service), handler, kind: kind.into(), input, output }
+            };
+            handlers.into_iter().map(schemas)
+        };
+        let all = self.services.into_iter().flat_map(of_service);
+        all.filter(|one| one.input.is_some() || one.output.is_some()).collect()
     }
 
     /// The longest time that any of its handlers or routes may take.

@@ -11,9 +11,10 @@ use millrace_api::{
 use millrace_base::{Error, ErrorCode};
 use serde::Serialize;
 
+use super::headers::may_see_more;
 use super::refusals::unknown_route;
 use super::{Input, Reply, Session};
-use crate::auth::{Otherwise, key_of};
+use crate::auth::{Otherwise, caller, key_of};
 use crate::backend::Backend;
 use crate::connection::DialledWorker;
 use crate::operations::{Kind, Operation, Parameter};
@@ -34,6 +35,10 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::Cancel => manage::intervene(backend, who, input, Intervention::Cancel).await,
         Kind::Kill => manage::intervene(backend, who, input, Intervention::Kill).await,
         Kind::Resume => manage::intervene(backend, who, input, Intervention::Resume).await,
+        Kind::Restart => {
+            let (from, on_newest) = path::restart(input.query())?;
+            manage::intervene(backend, who, input, Intervention::Restart { from, on_newest }).await
+        }
         Kind::Signal => manage::signal(session, who, input).await,
         Kind::DeadLetters => manage::dead_letters(backend, who, input.query()).await,
         Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,
@@ -157,7 +162,20 @@ fn metrics_text<B>(session: &Session<B>, who: &Principal) -> Reply {
 /// What `GET /` answers: clients of the Schema Registry look only whether it is an object, people look for more.
 const ROOT: &str = r#"{"openapi":"/openapi.json","health":"/healthz"}"#;
 
-pub(super) fn public<B: Serving>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Reply {
+/// Whoever may see handlers of workers finds them in it.
+fn openapi<B: Deployments>(session: &Session<B>, input: &Input<'_>) -> Bytes {
+    let local = &session.state.local;
+    // It is public: a key that is not known here opens nothing, and closes nothing either.
+    let caller = caller(&local.access, input.request.headers(), Otherwise::Ignored);
+    let caller = caller.ok().filter(|_| may_see_more(local, input));
+    let apps = caller.map(|caller| session.backend.handler_schemas(&caller.principal)).unwrap_or_default();
+    match apps.is_empty() {
+        true => local.front.openapi(),
+        false => Bytes::from(crate::openapi::document_with(&apps).to_string()),
+    }
+}
+
+pub(super) fn public<B: Serving + Deployments>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Reply {
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
     const MARKDOWN: HeaderValue = HeaderValue::from_static("text/markdown; charset=utf-8");
     let text = |kind, text: &'static str| {
@@ -166,7 +184,7 @@ pub(super) fn public<B: Serving>(session: &Session<B>, kind: Kind, input: &Input
     match kind {
         Kind::Records(millrace_records::Operation::RegistryRoot) => Ok(text(millrace_records::REGISTRY_MEDIA, ROOT)),
         Kind::Records(_) => Ok(text(TEXT, "pong")),
-        Kind::OpenApi => Ok(reply::json(HeaderMap::new(), session.state.local.front.openapi())),
+        Kind::OpenApi => Ok(reply::json(HeaderMap::new(), openapi(session, input))),
         Kind::ErrorPage => {
             let code = input.capture(Parameter::Code);
             let known = ErrorCode::parse(code).ok_or_else(|| unknown_route(input.uri.path()))?;

@@ -39,6 +39,14 @@ pub(super) fn look_at_headers(
     Ok((noted.seen, is_from_page))
 }
 
+/// Whether a request may see what is for some only, as far as the page says that it comes from. Public operations answer
+/// others, too.
+pub(super) fn may_see_more(local: &Local, input: &Input<'_>) -> bool {
+    let Some(guard) = &local.guard else { return true };
+    let noted = read_headers(input.uri, input.request.headers(), &local.front.options.limits);
+    noted.is_ok_and(|noted| guard.check(input.uri, noted.source, false).is_ok())
+}
+
 /// What one pass over the headers finds; looking up each of them would cost more.
 #[derive(Default)]
 struct HeaderFacts<'a> {

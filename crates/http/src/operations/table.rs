@@ -184,6 +184,26 @@ const RESUME: Operation = Operation {
     ..CANCEL
 };
 
+const RESTART: Operation = Operation {
+    kind: Kind::Restart,
+    path: &[literal("invocations"), ID, literal("restart")],
+    summary: "Begin a workflow again that has ended or is paused",
+    query: &[
+        QueryParameter {
+            name: "from",
+            description: "Keep the journal before the first step of this name; from the beginning when absent.",
+            schema: r#"{"type":"string"}"#,
+        },
+        QueryParameter {
+            name: "on_newest",
+            description: "Run in the newest version of the app, rather than in the one it began with.",
+            schema: r#"{"type":"boolean"}"#,
+        },
+    ],
+    answers: &[Answer { status: 202, description: "It begins again, durably.", body: None }],
+    ..CANCEL
+};
+
 const SIGNAL: Operation = Operation {
     kind: Kind::Signal,
     path: &[literal("invocations"), ID, literal("signal")],
@@ -329,6 +349,7 @@ const GENERAL: &[Operation] = &[
     CANCEL,
     KILL,
     RESUME,
+    RESTART,
     SIGNAL,
     DEAD_LETTERS,
     Operation {

@@ -97,7 +97,7 @@ impl Bookkeeping {
     }
 
     /// The write after which nothing is known of how a message failed. It was tried so often.
-    fn failure_deletion(&self, field: &[u8], attempts: u32) -> Option<Write> {
+    fn failure_deletion(&mut self, field: &[u8], attempts: u32) -> Option<Write> {
         sequence_of(field).filter(|_| attempts > 0).map(|place| self.failed.message_deletion(place))
     }
 

@@ -65,7 +65,7 @@ impl Bookkeeping {
             signals: Signals::new(),
             starts: Starts::recover(rows)?,
             journals: Journals::new(),
-            failed: FailureRows::new(),
+            failed: FailureRows::recover(rows)?,
             failures: Failures::default(),
         })
     }

@@ -112,10 +112,27 @@ impl Journals {
     /// # Errors
     /// When they cannot be read.
     pub(crate) fn journal(&self, id: Sequence, rows: &mut Rows) -> Result<Vec<JournalRow>, Error> {
+        Ok(self.numbered_journal(id, rows)?.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// The same with the number of each row. One that was restarted from a step has gaps.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn numbered_journal(&self, id: Sequence, rows: &mut Rows) -> Result<Vec<(u32, JournalRow)>, Error> {
         let found = rows.store().scan_fields(&self.journal, &id.encode(), None, JOURNAL_ROWS);
         let found = found.map_err(|error| store_failed(&error))?;
-        let decode = |(_, value): (Box<[u8]>, Value)| JournalRow::decode(value.content());
-        found.into_iter().map(decode).collect::<Result<_, _>>().map_err(|error| decode_failed(&error))
+        let decode = |(field, value): (Box<[u8]>, Value)| {
+            let number = field.last_chunk().map_or(0, |number| u32::from_be_bytes(*number));
+            Ok((number, JournalRow::decode(value.content()).map_err(|error| decode_failed(&error))?))
+        };
+        found.into_iter().map(decode).collect()
+    }
+
+    /// The write that deletes the `number`-th row of a journal.
+    pub(crate) fn row_deletion(&self, id: Sequence, number: u32) -> Write {
+        let field = [&id.encode()[..], &number.to_be_bytes()].concat().into();
+        Write { entity: self.journal.clone(), field, value: None }
     }
 
     /// Workflows that have not ended, behind `after`. A row that cannot be read has no record.

@@ -1,9 +1,9 @@
 //! Workflows that wait for the outcome of another one.
 //!
-//! The outcome of a workflow does not change, so asking for it changes nothing, and may be done again. Whoever waits asks
-//! the other workflow's shard, and goes on asking with growing pauses. That shard answers when the outcome is durable: at
-//! once if it is, or when the workflow ends, if it remembers who has asked. So a question or an answer that gets lost in
-//! a crash costs time only. The answer becomes a row of the journal like every result.
+//! The outcome of a workflow changes only when somebody restarts it, so asking for it changes nothing, and may be done
+//! again. Whoever waits asks the other workflow's shard, and goes on asking with growing pauses. That shard answers when
+//! the outcome is durable: at once if it is, or when the workflow ends, if it remembers who has asked. So a question or an
+//! answer that gets lost in a crash costs time only. The answer becomes a row of the journal like every result.
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis};

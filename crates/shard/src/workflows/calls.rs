@@ -7,6 +7,8 @@
 //!
 //! This part says which calls are to be made, and is told what came of each; it does not make them.
 
+use std::collections::btree_map::Entry;
+
 use bytes::Bytes;
 use millrace_base::{Lsn, TransactionId};
 use millrace_format::{JournalRow, MessageRecord, Write};
@@ -46,11 +48,22 @@ impl Workflows {
                     continue;
                 }
                 open.is_under_way = true;
+                *self.calls_under_way.entry(id).or_default() += 1;
                 let call = newest(call.clone(), context.world);
                 return Some((workflow.operation_of(operation), call));
             }
         }
         None
+    }
+
+    /// The transaction of a workflow's call has ended.
+    pub(super) fn call_ended(&mut self, id: Sequence) {
+        if let Entry::Occupied(mut count) = self.calls_under_way.entry(id) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     /// Adds the row of a workflow's call that is being committed to the commit's own entry. There is none if the workflow
@@ -62,6 +75,7 @@ impl Workflows {
         writes: &mut Vec<Write>,
         context: &mut WorkflowContext<'_, '_>,
     ) -> Option<JournalRow> {
+        self.call_ended(call.workflow);
         let workflow = self.live.get_mut(&call.workflow)?;
         let open = workflow.open.get(&call.operation)?;
         let (kind, name, operation) = (open.kind, open.name.clone(), call.operation);

@@ -107,14 +107,14 @@ impl Workflow {
     }
 
     /// Forgets all failures. The writes must be made.
-    pub(super) fn forgive(&mut self, context: &WorkflowContext<'_, '_>) -> Vec<Write> {
+    pub(super) fn forgive(&mut self, context: &mut WorkflowContext<'_, '_>) -> Vec<Write> {
         let id = self.id.sequence;
         let failures = std::mem::take(&mut self.failures);
         failures.into_keys().map(|operation| context.books.failed.deletion(id, operation)).collect()
     }
 
     /// An operation has ended: forgets that it failed. The write must be made.
-    pub(super) fn forgive_one(&mut self, operation: u32, context: &WorkflowContext<'_, '_>) -> Option<Write> {
+    pub(super) fn forgive_one(&mut self, operation: u32, context: &mut WorkflowContext<'_, '_>) -> Option<Write> {
         let id = self.id.sequence;
         self.failures.remove(&operation).map(|_| context.books.failed.deletion(id, operation))
     }
@@ -220,6 +220,7 @@ impl Workflows {
         error: Error,
         context: &mut WorkflowContext<'_, '_>,
     ) {
+        self.call_ended(id);
         let Some(mut workflow) = self.live.remove(&id) else {
             return; // It strayed from its journal and has ended while the call ran.
         };
@@ -309,6 +310,7 @@ impl Workflows {
             Intervention::Cancel => self.want_cancelled(id, context),
             Intervention::Resume => self.resume(id, context),
             Intervention::Kill => self.kill(id, context),
+            Intervention::Restart { from, on_newest } => self.restart(id, (from.as_deref(), on_newest), context),
         };
         context.context().answer_done(to, done);
     }

@@ -10,8 +10,8 @@
 //!
 //! `workflow.rs` is one workflow by itself, `host.rs` the world as its code sees it. `turns.rs` runs the code, or
 //! `exchanges.rs` does where a worker runs it. `operations.rs` does what the code asks for. `calls.rs` keeps track of
-//! its calls, `signalled.rs` of its signals, and `awaiting.rs` of other workflows that it waits for. `failing.rs` tries again what failed. `stranded.rs` holds workflows whose
-//! code is not deployed.
+//! its calls, `signalled.rs` of its signals, and `awaiting.rs` of other workflows that it waits for. `failing.rs` tries again
+//! what failed, `restart.rs` begins anew. `stranded.rs` holds workflows whose code is not deployed.
 
 mod awaiting;
 mod calls;
@@ -20,6 +20,7 @@ mod failing;
 mod host;
 mod lists;
 mod operations;
+mod restart;
 mod signalled;
 mod stranded;
 #[cfg(test)]
@@ -85,6 +86,8 @@ pub(crate) struct Workflows {
     waiting: BTreeSet<(Lsn, Sequence, u32)>,
     /// Calls that are to be made now: the shard asks for them by [`Workflows::next_call`].
     calls: VecDeque<(Sequence, u32)>,
+    /// How many calls of each are transactions that have not ended. A workflow may have ended before its calls.
+    calls_under_way: BTreeMap<Sequence, u32>,
     by_nonce: BTreeMap<u64, Sequence>,
     stranded: Stranded,
     /// How many have their code in memory.

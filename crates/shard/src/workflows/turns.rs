@@ -92,7 +92,7 @@ impl Workflows {
     /// Begins its code, over its journal. Says whether it could.
     fn wake(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) -> bool {
         if !workflow.is_rewound {
-            match context.books.journals.journal(workflow.id.sequence, context.rows) {
+            match context.books.journals.numbered_journal(workflow.id.sequence, context.rows) {
                 Ok(rows) => workflow.rewind(rows),
                 Err(error) => {
                     tracing::error!(%error, invocation = %workflow.id, "a workflow's journal cannot be read");

@@ -187,8 +187,9 @@ impl Workflow {
     }
 
     /// Forgets where the code was: it is to run again from its beginning over `rows`.
-    pub(super) fn rewind(&mut self, mut rows: Vec<JournalRow>) {
-        self.row_count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    pub(super) fn rewind(&mut self, rows: Vec<(u32, JournalRow)>) {
+        self.row_count = rows.last().map_or(0, |(number, _)| number + 1);
+        let mut rows: Vec<JournalRow> = rows.into_iter().map(|(_, row)| row).collect();
         let is_step = |row: &&JournalRow| row.kind == StepKind::Step;
         let ended: BTreeSet<u32> = rows.iter().filter(is_step).map(|row| row.operation).collect();
         rows.retain(|row| step_of(row.operation).is_none_or(|step| !ended.contains(&step)));
