@@ -10,7 +10,7 @@
 //! The order of a backup makes it safe: chunks, sync, snapshot, sync. A chunk that no snapshot names may be cut by a power
 //! failure, so its bytes are compared before a new snapshot relies on it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
 use serde::{Deserialize, Serialize};
@@ -182,7 +182,8 @@ impl Repository {
         writer.finish(received)
     }
 
-    /// Reads every chunk of these snapshots, and compares it with its name.
+    /// Reads every chunk of these snapshots, and compares it with its name. A chunk with other bytes goes: a later backup
+    /// would rely on it, and now writes it again if the data still has it. That mends these snapshots, too.
     ///
     /// # Errors
     /// What the place answers. Damage is in the report.
@@ -190,25 +191,50 @@ impl Repository {
         let _lock = self.lock(false)?;
         let mut report = VerifyReport { snapshots: snapshots.len(), ..VerifyReport::default() };
         let mut seen = BTreeSet::new();
+        // What is wrong with a chunk, and the snapshots that need it.
+        let mut damaged: BTreeMap<&ChunkName, (String, Vec<&str>)> = BTreeMap::new();
         for snapshot in snapshots {
             for file in &snapshot.files {
                 for (chunk, bytes) in file.parts() {
-                    if !seen.insert(chunk) {
-                        continue;
-                    }
-                    report.chunks += 1;
-                    report.bytes += bytes;
-                    match self.read_chunk(chunk, bytes, &file.path) {
-                        Ok(_) => {}
-                        Err(BackupError::Damaged(what)) => {
-                            report.damage.push(format!("{what} (snapshot {})", snapshot.id));
+                    if seen.insert(chunk) {
+                        report.chunks += 1;
+                        report.bytes += bytes;
+                        if let Some(what) = self.damage_of(chunk, bytes, &file.path)? {
+                            damaged.insert(chunk, (what, Vec::new()));
                         }
-                        Err(error) => return Err(error),
+                    }
+                    if let Some((_, ids)) = damaged.get_mut(chunk)
+                        && ids.last() != Some(&snapshot.id.as_str())
+                    {
+                        ids.push(&snapshot.id);
                     }
                 }
             }
         }
+        let told = |(what, ids): (String, Vec<&str>)| format!("{what} (snapshots: {})", ids.join(", "));
+        report.damage = damaged.into_values().map(told).collect();
         Ok(report)
+    }
+
+    /// What is wrong with a chunk. If it has other bytes twice, it goes.
+    fn damage_of(&self, chunk: &ChunkName, bytes: u64, of: &str) -> Result<Option<String>, BackupError> {
+        let is_damaged = |read: &Result<Vec<u8>, BackupError>| matches!(read, Err(BackupError::Damaged(_)));
+        let mut read = self.read_chunk(chunk, bytes, of);
+        if is_damaged(&read) {
+            read = self.read_chunk(chunk, bytes, of);
+        }
+        let what = match read {
+            Ok(_) => return Ok(None),
+            Err(BackupError::Damaged(what)) => what,
+            Err(error) => return Err(error),
+        };
+        let name = chunk.path();
+        match self.place.remove(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Ok(Some(format!("{what}; remove {}, which could not be done now: {error}", self.path(&name))))
+            }
+            _ => Ok(Some(what)),
+        }
     }
 
     /// The bytes of a chunk of the file `of`, after a look at their hash.

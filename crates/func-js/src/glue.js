@@ -199,6 +199,7 @@ function addRoutes(found, prefix, routes, depth) {
     const [method, path] = splitRoute(String(name));
     const whole = joinPaths(prefix, path ?? "");
     if (method === undefined) {
+      if (typeof value === "function") throw new TypeError(`route "${name}": it needs a method, such as "GET ${whole}"`);
       addRoutes(found, whole, value, depth + 1);
       continue;
     }

@@ -6,6 +6,7 @@
 //! what messages say.
 
 mod accept;
+mod address;
 mod dial;
 mod frame;
 mod ids;
@@ -16,6 +17,7 @@ mod session;
 mod tls;
 mod wire;
 
+pub use address::{check_address, listens_at};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameError, HELLO_BYTES, Hello, Lane, Refusal, VERSIONS};
 pub use ids::{ClusterId, certificate_name};
 pub use links::{Config, Handler, LinkEvent, Links, PeerAddress, SendError, StartError, Timing};

@@ -221,7 +221,12 @@ fn verify(repository: &Repository, id: Option<&str>) -> Result<(), Failure> {
         println!("damage: {damage}");
     }
     if !report.damage.is_empty() {
-        let what = format!("{} of {} chunks are damaged: make a new backup", report.damage.len(), report.chunks);
+        let what = format!(
+            "{} of {} chunks are damaged: make a new backup, which writes them again where the \
+                            data still has them, and verify again",
+            report.damage.len(),
+            report.chunks
+        );
         return Err(what.into());
     }
     println!("{} backups are whole: {} chunks, {} bytes", report.snapshots, report.chunks, report.bytes);

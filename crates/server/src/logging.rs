@@ -27,6 +27,12 @@ use crate::Failure;
 /// # Errors
 /// When the filter does not parse.
 pub(crate) fn start(filter: &str, is_json: bool) -> Result<WorkerGuard, Failure> {
+    if let Some(word) = unknown_level(filter) {
+        let what = format!(
+            "--log {filter}: {word:?} is no level: error, warn, info or debug; a module comes with its level, such as millrace_node=debug"
+        );
+        return Err(what.into());
+    }
     let (shown, has_lost_trace) = without_trace(filter);
     // The LSM library logs its compactions at info.
     let shown = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{shown}"))
@@ -49,6 +55,16 @@ pub(crate) fn start(filter: &str, is_json: bool) -> Result<WorkerGuard, Failure>
         tracing::warn!("this binary has no events of level trace: the log shows those of level debug and above");
     }
     Ok(guard)
+}
+
+/// A word that looks like a level and is none. The library takes it for the name of a module, and shows nothing else.
+fn unknown_level(filter: &str) -> Option<&str> {
+    let is_wrong = |word: &&str| {
+        !word.is_empty()
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && word.parse::<LevelFilter>().is_err()
+    };
+    filter.split(',').map(str::trim).find(is_wrong)
 }
 
 /// The filter with `debug` in place of `trace`, and whether it asked for `trace`. Trace is compiled out. The library
@@ -198,6 +214,16 @@ mod tests {
             ("[span{level=trace}]", "[span{level=trace}]", false),
         ] {
             assert_eq!(without_trace(filter), (shown.to_owned(), has_lost_trace), "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_level_is_no_module() {
+        for (filter, wrong) in [("wran", "wran"), ("info, inof", "inof"), ("fjall=off,1nfo", "1nfo")] {
+            assert_eq!(unknown_level(filter), Some(wrong), "{filter}");
+        }
+        for filter in ["info", "OFF", "", "millrace_node", "warn,millrace_node::core=debug", "[span]=info", "info,"] {
+            assert_eq!(unknown_level(filter), None, "{filter}");
         }
     }
 

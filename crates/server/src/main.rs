@@ -51,6 +51,9 @@ fn main() -> ExitCode {
     // The environment's MIMALLOC_PURGE_DELAY stays the stronger one.
     unsafe { libmimalloc_sys::mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) };
     let cli = Cli::parse();
+    if !matches!(cli.command, Command::Serve(_) | Command::Dev(_)) {
+        end_with_the_reader();
+    }
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Dev(args) => dev::run(&args),
@@ -77,4 +80,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The exit code of a program that SIGPIPE has ended.
+const CLOSED_PIPE: i32 = 128 + 13;
+
+/// Ends quietly when whoever reads standard output has gone, as `head` does. The signal itself stays ignored: it would also
+/// end a command whose connection breaks.
+fn end_with_the_reader() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let what = panic.payload_as_str().unwrap_or_default();
+        if what.starts_with("failed printing to stdout") && what.contains("Broken pipe") {
+            std::process::exit(CLOSED_PIPE);
+        }
+        report(panic);
+    }));
 }

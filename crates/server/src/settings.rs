@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use millrace_node::{Durability, NodeOptions};
+use millrace_peers::listens_at;
 
 use crate::Failure;
 use crate::cli::{KeysArgs, ServeArgs};
@@ -56,8 +57,8 @@ impl Settings {
         node.shards = named.shards;
         let (mut own_address, mut s3) = (None, named.s3);
         if let Some(cluster::Place { http, s3: own_s3, shards, options }) = in_cluster {
-            own_address = Some(parse_address(&http)?);
-            s3 = own_s3.as_deref().map(parse_address).transpose()?;
+            own_address = Some(listens_at(&http)?);
+            s3 = own_s3.as_deref().map(listens_at).transpose()?;
             (node.shards, node.cluster) = (Some(shards), Some(options));
         }
         node.memory_bytes = match named.memory {

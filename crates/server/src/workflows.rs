@@ -26,20 +26,27 @@ pub(crate) fn invocations(args: &InvocationsArgs) -> Result<(), Failure> {
     match &args.id {
         Some(id) => one_invocation(&client, id, args),
         None => {
-            let filter = InvocationFilter {
-                app: args.app.as_deref(),
-                service: args.service.as_deref(),
-                key: args.key.as_deref(),
-                handler: args.handler.as_deref(),
-                status: args.status.as_deref(),
-                after: args.page.after.as_deref(),
-                limit: args.page.limit,
-            };
-            let page = block_on(client.invocations(&filter))?;
+            let mut page = block_on(client.invocations(&filter(args, args.page.after.as_deref())))?;
+            // A node looks at so many in one page, and may have found none of them.
+            while page.invocations.is_empty() && page.next.is_some() {
+                page = block_on(client.invocations(&filter(args, page.next.as_deref())))?;
+            }
             show(&page, &args.page, render_invocations)?;
             say_more(page.next.as_deref());
             Ok(())
         }
+    }
+}
+
+fn filter<'a>(args: &'a InvocationsArgs, after: Option<&'a str>) -> InvocationFilter<'a> {
+    InvocationFilter {
+        app: args.app.as_deref(),
+        service: args.service.as_deref(),
+        key: args.key.as_deref(),
+        handler: args.handler.as_deref(),
+        status: args.status.as_deref(),
+        after,
+        limit: args.page.limit,
     }
 }
 

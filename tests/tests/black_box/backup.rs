@@ -577,13 +577,18 @@ fn backups_are_kept_in_a_bucket_of_s3() {
     assert_eq!(restored.value("counter/k/value", "null"), 3);
 
     let listed = s3.ask("GET", "/backups?list-type=2&prefix=of%2Fshop%2Fchunks%2F").1;
-    let keys = listed.split("<Key>").skip(1).filter_map(|rest| rest.split('<').next());
-    for chunk in keys {
-        assert_eq!(s3.put(&format!("/backups/{chunk}"), "x").0, 200);
+    let keys: Vec<&str> = listed.split("<Key>").skip(1).filter_map(|rest| rest.split('<').next()).collect();
+    let damage = |chunk: &str| assert_eq!(s3.put(&format!("/backups/{chunk}"), "x").0, 200);
+    for chunk in &keys {
+        damage(chunk);
         let name = chunk.rsplit('/').next().expect("a name");
         let verified = run(&["backup", "verify", "s3://backups/of/shop"], KEYS[1]);
         assert!(verified.code == Some(1) && verified.out.contains(name), "{}", verified.out);
     }
+    // What was found damaged is gone, and refused all the same.
+    let damaged = restore("damaged");
+    assert!(damaged.code == Some(1) && damaged.err.contains("is missing"), "{}", damaged.err);
+    keys.iter().for_each(|chunk| damage(chunk));
     let damaged = restore("damaged");
     assert!(damaged.code == Some(1) && damaged.err.contains("has other bytes"), "{}", damaged.err);
 

@@ -284,3 +284,17 @@ fn errors_say_what_to_type_and_all_that_the_node_says() {
     assert!(ambiguous.err.contains("millrace call APP:service/key/handler"), "{}", ambiguous.err);
     assert_eq!(call("two:top/k/key").out.trim(), "\"k\"");
 }
+
+#[test]
+fn a_command_ends_quietly_when_nobody_reads_its_output_any_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("keys.json");
+    let add = millrace(&["keys", "--keys", text(&file), "add", "--role", "admin", "ann"]);
+    assert_eq!(add.code, Some(0), "{}", add.err);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut list = Command::new(binary());
+    list.args(["keys", "--keys", text(&file), "list"]).stdin(Stdio::null()).stdout(writer);
+    let output = list.output().expect("started");
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(141), ""));
+}

@@ -8,6 +8,7 @@ mod cluster_backup;
 mod cluster_elastic;
 mod cluster_keys;
 mod cluster_lost;
+mod cluster_names;
 mod cluster_records;
 mod cluster_removed;
 mod cluster_rescue;

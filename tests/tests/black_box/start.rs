@@ -95,6 +95,7 @@ fn wrong_settings_are_named() {
         (&["--config", "/no/such/file"], "--config"),
         (&["--app", "/no/such/folder"], "--app"),
         (&["--log", "==="], "--log"),
+        (&["--log", "wran"], "\"wran\" is no level"),
         (&["--unknown"], "--unknown"),
     ] {
         let errors = Server::refuses(ServerOptions::default().with(arguments));

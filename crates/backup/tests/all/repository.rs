@@ -150,7 +150,7 @@ fn a_damaged_chunk_is_refused_by_its_name_and_nothing_is_restored() {
         let mut flipped = good.clone();
         flipped[0] ^= 1;
         let longer = [&good[..], b"x"].concat();
-        for bad in [Some(flipped), Some(longer), Some(good[1..].to_vec()), None] {
+        for bad in [None, Some(flipped), Some(longer), Some(good[1..].to_vec())] {
             match bad {
                 Some(bad) => fs::write(&chunk, bad).expect("changed"),
                 None => fs::remove_file(&chunk).expect("removed"),
@@ -174,6 +174,27 @@ fn the_next_backup_mends_a_chunk_that_was_lost() {
     repository.backup(&archive(&files(0), 1)[..]).expect("kept");
     fs::remove_file(&chunk_files(folder.path())[0]).expect("removed");
     repository.backup(&archive(&files(0), 2)[..]).expect("kept");
+    let all = repository.snapshots().expect("read");
+    assert_eq!(repository.verify(&all).expect("looked").damage, Vec::<String>::new());
+}
+
+#[test]
+fn the_next_backup_mends_a_chunk_that_was_found_damaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let repository = place(folder.path());
+    for taken_ms in [1, 2] {
+        repository.backup(&archive(&files(0), taken_ms)[..]).expect("kept");
+    }
+    let chunk = &chunk_files(folder.path())[0];
+    let mut flipped = fs::read(chunk).expect("read");
+    flipped[0] ^= 1;
+    fs::write(chunk, flipped).expect("changed");
+    let all = repository.snapshots().expect("read");
+    let damage = repository.verify(&all).expect("looked").damage;
+    assert_eq!(damage.len(), 1, "{damage:?}");
+    assert!(all.iter().all(|snapshot| damage[0].contains(&snapshot.id)), "{damage:?}");
+    let report = repository.backup(&archive(&files(0), 3)[..]).expect("kept");
+    assert_eq!(report.new_chunks, 1, "{report:?}");
     let all = repository.snapshots().expect("read");
     assert_eq!(repository.verify(&all).expect("looked").damage, Vec::<String>::new());
 }

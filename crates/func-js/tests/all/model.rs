@@ -230,6 +230,11 @@ fn broken_apps_are_refused_with_their_place() {
         ("const all = [];\nfor (;;) all.push('x'.repeat(1e5) + all.length);", "s.ts:3:", "memory"),
         ("export const routes = { 'GET': 1 };", "s.ts", "GET"),
         ("export const routes = { 'FETCH /x': () => 1 };", "s.ts", "FETCH"),
+        (
+            "export const routes = { '/a': { '/x': () => 1 } };",
+            "s.ts",
+            "route \"/x\": it needs a method, such as \"GET /a/x\"",
+        ),
         ("export const routes = { 'GET /a/:x': () => 1, 'GET /a/:y': () => 1 };", "s.ts", "same requests"),
     ] {
         let error = refusal(&[("s.ts", &format!("{start}{source}")), ("lib/x.ts", lib)]);

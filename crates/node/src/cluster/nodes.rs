@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrace_api::NodeChange;
 use millrace_base::{Error, ErrorCode};
 use millrace_guidance::Guidance;
-use millrace_peers::PeerAddress;
+use millrace_peers::{PeerAddress, check_address};
 use millrace_replica::NodeId;
 use serde_json::json;
 
@@ -21,9 +21,7 @@ pub(crate) async fn change_nodes(shared: &Shared, cluster: &Cluster, change: Nod
     let change = match change {
         NodeChange::Add { http, peer } => {
             for address in [&http, &peer] {
-                address.parse::<std::net::SocketAddr>().map_err(|error| {
-                    Error::new(ErrorCode::BadRequest, format!("{address:?}: {error}; give an address and a port"))
-                })?;
+                check_address(address).map_err(|what| Error::new(ErrorCode::BadRequest, what))?;
             }
             let node = ask_leader(cluster, Change::AddNode { http, peer }).await?;
             let (id, shards) = (cluster.options.id.to_string(), shared.shard_count());

@@ -11,7 +11,7 @@ use millrace_guidance::{Guidance, first_replicas};
 use millrace_io::{Clock, Disk, Random, RealRandom};
 use millrace_log::{RecoveredReplica, RecoveredReplicas, ReplicaEntryRef, ShardCheckpoint, recover_replicas};
 use millrace_manifest::Manifest;
-use millrace_peers::{Config, Links, Timing};
+use millrace_peers::{Config, Links, Timing, listens_at};
 use millrace_replica::{EntryId, Epoch, LogView, NodeId, Promised, Recovered, Replica, ReplicaSet, Settings};
 use millrace_shard::ShardOptions;
 use millrace_store::{Checkpoint, ImportState, Store, StoreError};
@@ -184,7 +184,7 @@ pub(crate) fn link(shared: &Arc<Shared>, cluster: &Arc<Cluster>) -> Result<(), S
     let failed = |what: String| StartError::Io(io::Error::other(what));
     let own = options.members.iter().find(|member| member.node == options.node);
     let own = own.ok_or_else(|| failed(format!("node {} is not among the members", options.node)))?;
-    let listen = own.peer.parse().map_err(|error| failed(format!("{}: {error}", own.peer)))?;
+    let listen = listens_at(&own.peer).map_err(failed)?;
     let config = Config {
         cluster: options.id,
         node: options.node,

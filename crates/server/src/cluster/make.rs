@@ -1,13 +1,12 @@
 //! `millrace cluster init`: the directories of a new cluster's nodes.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use millrace_access::KeyFile;
 use millrace_io::{Random, RealRandom};
 use millrace_node::DataDirectory;
-use millrace_peers::{ClusterId, certificate_name};
+use millrace_peers::{ClusterId, certificate_name, check_address};
 use millrace_replica::NodeId;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
 
@@ -70,7 +69,7 @@ pub(super) fn make(data: &Path, members: &[Addresses], (shards, replicas): (u16,
         .into());
     }
     for address in members.iter().flat_map(|member| [&member.http, &member.peer].into_iter().chain(&member.s3)) {
-        address.parse::<SocketAddr>().map_err(|error| format!("{address}: {error}; give an address and a port"))?;
+        check_address(address)?;
     }
     let mut id = [0; 16];
     RealRandom.fill(&mut id);

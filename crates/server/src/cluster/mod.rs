@@ -78,7 +78,7 @@ struct InitArgs {
     /// Where the nodes' directories are made
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Where the nodes serve HTTP, in their order
+    /// Where the nodes serve HTTP, in their order: IP addresses or host names, with ports
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',', required = true)]
     http: Vec<String>,
     /// Where the nodes hear each other, in their order

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the directory of a node in its volume, once. It runs before each start of a pod.
 #
-# POD_NAME, such as millrace-0, says which node this is; PEERS names the Service of the pods; LISTEN is an address.
+# POD_NAME, such as millrace-0, says which node this is; PEERS names the Service of the pods.
 # The folders are arguments: the archives of `millrace cluster init`, the settings, the volume.
 set -eu
 archives=$1 settings=$2 volume=$3
@@ -40,20 +40,10 @@ else
     millrace cluster reset "$new"
 fi
 
-# A node listens at an address and dials the others by name: a pod keeps its name, and not its address.
-# `init` takes addresses only, so it was given one of those for documentation (RFC 5737) for each node.
-edits=
-other=1
-while [ -e "$archives/n$other.tar" ]; do
-    host=${POD_NAME%-*}-$((other - 1)).$PEERS
-    [ "$other" != "$node" ] || host=$LISTEN
-    edits="$edits;s/\"192\\.0\\.2\\.$other:/\"$host:/"
-    other=$((other + 1))
-done
-sed "$edits" "$new/cluster.json" >"$new/named"
-mv "$new/named" "$new/cluster.json"
+# A pod keeps its name, and not its address.
 for port in 8080 7000; do
-    grep -qF "\"$LISTEN:$port\"" "$new/cluster.json" || refuse "init was not given 192.0.2.$node:$port for this node: see the guide"
+    grep -qF "\"$POD_NAME.$PEERS:$port\"" "$new/cluster.json" ||
+        refuse "init was not given $POD_NAME.$PEERS:$port for this node: see the guide"
 done
 
 sync -f "$volume"
