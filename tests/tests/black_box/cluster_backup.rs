@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Foreground, Output, assert_problem, binary, millrace, wait_until};
+use millrace_tests::{Foreground, Output, assert_problem, binary, millrace, repository, wait_until};
 
 use crate::cluster::Demo;
 use crate::cluster_elastic::{ACCOUNTS, OPENED_WITH, balance, call, transfer};
@@ -22,8 +22,8 @@ fn signal(demo: &Demo, node: u16, signal: &str) {
     assert!(Command::new("kill").args([signal, pid.trim()]).status().expect("kill is there").success());
 }
 
-/// Makes a deposit on each account while a node stands still, and lets it go on. Then it does something. Gives the sum of the
-/// deposits that were acknowledged before, each of which is another power of two.
+/// Makes a deposit on each account while a node stands still, behind some megabytes that it has to catch up with first. Lets it
+/// go on, and then does something. Gives the sum of the deposits that were acknowledged before, each another power of two.
 fn deposits_while_stopped(demo: &Demo, node: u16, then: impl FnOnce()) -> i64 {
     let acknowledged = AtomicI64::new(0);
     let deposit = |account: usize| {
@@ -34,14 +34,24 @@ fn deposits_while_stopped(demo: &Demo, node: u16, then: impl FnOnce()) -> i64 {
             acknowledged.fetch_add(amount, Ordering::SeqCst);
         }
     };
+    let fill = |entity: u32| {
+        let fill = br#"{"keys":1024,"size":4096}"#;
+        demo.request(1, "POST", &format!("/call/kv/{entity}/fill"), &[], fill)
+    };
     signal(demo, node, "-STOP");
     std::thread::scope(|threads| {
+        for entity in 0..4 {
+            let fill = &fill;
+            threads.spawn(move || fill(entity));
+        }
+        std::thread::sleep(Duration::from_millis(150));
         for account in 0..ACCOUNTS {
             let deposit = &deposit;
             threads.spawn(move || deposit(account));
         }
-        // Shorter than the time after which its shards go to others.
-        std::thread::sleep(Duration::from_millis(400));
+        // If it lasts, the shards of the node go to others meanwhile.
+        wait_until("a deposit is acknowledged", || acknowledged.load(Ordering::SeqCst) > 0);
+        std::thread::sleep(Duration::from_millis(100));
         let before = acknowledged.load(Ordering::SeqCst);
         signal(demo, node, "-CONT");
         then();
@@ -58,6 +68,9 @@ fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
     for account in 0..ACCOUNTS {
         call(&demo, &[1, 2, 3], (account, "deposit"), "open", &OPENED_WITH.to_string());
     }
+    let kv = repository().join("examples/kv").display().to_string();
+    let deployed = millrace(&["deploy", &kv, "--url", &format!("http://127.0.0.1:{}", demo.http_base)]);
+    assert_eq!(deployed.code, Some(0), "{}", deployed.err);
     let (is_over, next) = (AtomicBool::new(false), AtomicUsize::new(0));
     let client = |node: u16| {
         while !is_over.load(Ordering::Relaxed) {
@@ -73,7 +86,9 @@ fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
             call(&demo, &[1, 2, 3], (number, "deposit"), &format!("before-{number}"), "7");
             taken.push(back_up(&demo, 2, &place));
         }
-        let acknowledged = deposits_while_stopped(&demo, 2, || taken.push(back_up(&demo, 2, &place)));
+        // The first one that is taken counts: it may have to wait for too much.
+        let take = || wait_until("a backup is taken", || back_up(&demo, 2, &place).code == Some(0));
+        let acknowledged = deposits_while_stopped(&demo, 2, take);
         is_over.store(true, Ordering::Relaxed);
         clients.into_iter().for_each(|client| client.join().expect("it calls"));
         (taken, acknowledged)

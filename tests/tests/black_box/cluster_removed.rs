@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Output, assert_problem, binary, millrace, wait_until};
+use millrace_tests::{Foreground, Output, assert_problem, binary, millrace, wait_until};
 
 use crate::cluster::{Demo, bases};
 use crate::cluster_elastic::{cluster, join};
@@ -21,14 +21,16 @@ fn is_removed(demo: &Demo, node: u16) -> bool {
     demo.request(node, "GET", "/readyz", &[], b"").is_some_and(|reply| reply.status == 421)
 }
 
-fn assert_says_that_it_was_removed(demo: &Demo, node: u16, log: &str) {
+fn assert_says_that_it_was_removed(demo: &Demo, node: u16, process: &Foreground) {
     let ready = demo.request(node, "GET", "/readyz", &[], b"").expect("it lives");
     assert_problem(&ready, 421, "node-removed");
     assert_problem(&demo.request(node, "GET", "/cluster", &[], b"").expect("it lives"), 421, "node-removed");
     let status = cluster_at(demo, node, &["status"]);
     assert_eq!(status.code, Some(1), "{}", status.out);
     assert!(status.err.contains("node-removed") && status.err.contains("millrace cluster join"), "{}", status.err);
-    assert_eq!(log.matches("was removed from its cluster").count(), 1, "it is said once: {log}");
+    let line = "was removed from its cluster";
+    wait_until("it is in the log", || process.err().contains(line));
+    assert_eq!(process.err().matches(line).count(), 1, "it is said once: {}", process.err());
 }
 
 #[test]
@@ -41,12 +43,12 @@ fn a_node_that_was_removed_says_so() {
     cluster(&demo, &["drain", "4"]);
     cluster(&demo, &["remove", "4"]);
     wait_until("it knows", || is_removed(&demo, 4));
-    assert_says_that_it_was_removed(&demo, 4, &last.err());
+    assert_says_that_it_was_removed(&demo, 4, &last);
     last.interrupt();
     last.ended();
     let again = demo.revive(4);
     wait_until("it knows after a start, too", || is_removed(&demo, 4));
-    assert_says_that_it_was_removed(&demo, 4, &again.err());
+    assert_says_that_it_was_removed(&demo, 4, &again);
     assert_eq!(demo.request(1, "GET", "/readyz", &[], b"").map(|reply| reply.status), Some(200));
 }
 
