@@ -49,6 +49,7 @@ guides() {
 step tidy tidy
 step format cargo fmt --all --check
 step "format of fuzz" cargo fmt --manifest-path fuzz/Cargo.toml --check
+step "features of dependencies" scripts/check-features.sh
 step build cargo build --quiet --release --locked -p millrace-server
 step clippy clippy
 step "types of the examples" scripts/check-types.sh
