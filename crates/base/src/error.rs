@@ -73,7 +73,7 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, title.
 type Row = (ErrorCode, &'static str, &'static str);
 
-const TABLE: [Row; 59] = {
+const TABLE: [Row; 60] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", "The function refused the call"),
