@@ -229,7 +229,12 @@ fn as_error(attempt: &Attempt, error: FrameError) -> Error {
 }
 
 fn failed(attempt: &Attempt, failure: FailureFrame, host: &mut dyn Host) -> Error {
-    let error = as_error(attempt, failure.error);
+    // A worker that dialled in has no other way to say that it has no room. The attempt did not run: it is made again.
+    let has_no_room = failure.error.code == ErrorCode::WorkerUnavailable.as_str();
+    let mut error = as_error(attempt, failure.error);
+    if has_no_room {
+        error.code = ErrorCode::WorkerUnavailable;
+    }
     if error.code == ErrorCode::FunctionFailed && !failure.trace.is_empty() {
         host.log(LogLevel::Error, &failure.trace);
     }

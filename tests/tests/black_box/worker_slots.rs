@@ -230,3 +230,31 @@ fn attempts_lost_in_a_row_open_the_breaker_and_one_that_ends_closes_it() {
     wait_until("the breaker is closed", || server.call("a/x/add", "null").status == 200);
     wait_until("the message has run", || server.value("a/m/show", "null") == 1);
 }
+
+/// A worker that dialled in has no status of HTTP to say so.
+#[test]
+fn a_worker_that_dialled_in_may_say_that_it_has_no_room() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    let (is_full, refused) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let of_worker = (Arc::clone(&is_full), Arc::clone(&refused));
+    let (_worker, ready) = DialledWorker::connect(server.address(), "bank", services(), move |run| {
+        if !of_worker.0.load(Ordering::SeqCst) {
+            return handle(run);
+        }
+        of_worker.1.fetch_add(1, Ordering::SeqCst);
+        if run.request.handler == "add" {
+            run.set("n", &json!(1_000));
+        }
+        Err(Stop::Fails("worker-unavailable", "all threads are taken".to_owned()))
+    });
+    assert!(ready.is_ok(), "{ready:?}");
+    let reply = server.call("a/k/add", "null");
+    assert_problem(&reply, 503, "worker-unavailable");
+    assert!(reply.text().contains("all threads are taken"), "{}", reply.text());
+    let workflow = server.send("a/k/flow", "null");
+    let before = refused.load(Ordering::SeqCst);
+    wait_until("it is tried more often than what fails", || refused.load(Ordering::SeqCst) > before + 3);
+    is_full.store(false, Ordering::SeqCst);
+    assert_eq!(server.ended(&workflow)["status"], "succeeded");
+    assert_eq!(server.value("a/k/show", "null"), 1, "what an attempt without room wrote does not count");
+}
