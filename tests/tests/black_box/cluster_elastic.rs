@@ -135,7 +135,7 @@ fn what_would_leave_too_few_nodes_is_refused() {
     let data = demo.folder.join("n4").display().to_string();
     let join = ["join", "--authority", &authority, "--data", &data, "--peer", "127.0.0.1:1", "--http"];
     assert!(refused(&[&join[..], &[&taken]].concat()).contains("node 1 has this address"));
-    assert!(refused(&[&join[..], &["nowhere"]].concat()).contains("an address and a port"));
+    assert!(refused(&[&join[..], &["nowhere"]].concat()).contains("an IP address or a host name, and a port"));
     assert!(!demo.folder.join("n4").exists());
 }
 

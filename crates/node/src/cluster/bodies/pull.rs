@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use millrace_base::Error;
+use millrace_base::{Error, ErrorCode};
 use millrace_blobs::{BodyName, BodyWriter, Unsettled};
 use millrace_replica::NodeId;
 use tokio::time::Instant;
@@ -91,6 +91,9 @@ impl Carrier {
     async fn note_failed(&self, node: NodeId, name: BodyName, error: &Error) {
         if self.is_gone(node, name).await {
             tracing::debug!(body = %name, node = node.0, "a body was freed while it was on its way to here");
+        } else if error.code == ErrorCode::Overloaded {
+            // The link is down. When it is up again, this node asks for what it lacks.
+            tracing::info!(body = %name, node = node.0, %error, "a body has yet to come from another node");
         } else {
             tracing::warn!(body = %name, node = node.0, %error, "a body could not be got from another node");
         }
