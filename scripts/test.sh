@@ -62,8 +62,7 @@ step "login of outside users" scripts/check-outside.sh
 step "part of the S3 suite" tests/conformance/run.py --quick
 step "guides" guides
 # Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
-# The black-box tests mostly wait, so two a CPU run at a time.
-step "cargo test" env RUST_TEST_THREADS="$((2 * $(nproc)))" cargo test --quiet --release --locked --workspace --tests
+step "cargo test" cargo test --quiet --release --locked --workspace --tests
 if [ -s "$MILLRACE_TEST_SKIPPED" ]; then
     echo "== NOT CHECKED on this machine:"
     sed 's/^skipped: /   /' "$MILLRACE_TEST_SKIPPED"
