@@ -73,7 +73,8 @@ def test_manifests_fit_together(path: Path) -> None:
         assert node[probe]["httpGet"]["scheme"] == scheme
     # A minority stays up: /readyz would have it restarted.
     assert node["livenessProbe"]["httpGet"]["path"] == node["startupProbe"]["httpGet"]["path"] == "/healthz"
-    assert ("--s3" in node["args"]) == ("s3" in ports)
+    # The nodes of a cluster have it from `init`, as their other addresses.
+    assert ("--s3" in node["args"]) == ("s3" in ports and workload["replicas"] == 1)
     if workload["replicas"] > 1:
         assert ports["peers"] == 7000
         assert workload["podManagementPolicy"] == "Parallel"
@@ -181,11 +182,11 @@ class Kubernetes:
         self.running[pod] = subprocess.Popen(command, env=self.environment, cwd="/", stdout=log, stderr=log)
 
     def name_ports(self, pod: int) -> None:
-        """Pods have addresses of their own and the same ports. Here they have ports. The others still have names."""
+        """Pods have names of their own and the same ports. Here they have ports. The others still have names."""
         path = self.volume(pod) / "node" / "cluster.json"
         text = path.read_text()
         for other in range(3):
-            host = "0.0.0.0" if other == pod else f"millrace-{other}.millrace-peers"
+            host = f"millrace-{other}.millrace-peers"
             to = "127.0.0.1" if other == pod else "localhost"
             text = text.replace(f'"{host}:8080"', f'"{to}:{self.http[other]}"')
             text = text.replace(f'"{host}:7000"', f'"{to}:{self.peer[other]}"')
@@ -338,7 +339,7 @@ def test_a_volume_is_made_once_and_for_its_own_cluster(kubernetes: Kubernetes) -
     node = kubernetes.volume(0) / "node"
     text = (node / "cluster.json").read_text()
     peers = [member["peer"] for member in json.loads(text)["members"]]
-    assert peers == ["0.0.0.0:7000", "millrace-1.millrace-peers:7000", "millrace-2.millrace-peers:7000"]
+    assert peers == [f"millrace-{pod}.millrace-peers:7000" for pod in range(3)]
     assert not (node / "emptied").exists()
     # Also if it was stopped in the middle the time before.
     (kubernetes.volume(0) / "unfinished").mkdir()
@@ -374,8 +375,8 @@ def test_archives_that_no_new_node_can_be_made_of_are_refused(kubernetes: Kubern
     file = kubernetes.folder / "shop" / "n1" / "cluster.json"
     os.utime(file.parent / "node.json")
     text = file.read_text()
-    archive(kubernetes, lambda _: file.write_text(text.replace("192.0.2.1:7000", "10.0.0.1:7000")))
-    assert "was not given 192.0.2.1:7000" in refusal()
+    archive(kubernetes, lambda _: file.write_text(text.replace("millrace-0.millrace-peers:7000", "10.0.0.1:7000")))
+    assert "was not given millrace-0.millrace-peers:7000" in refusal()
     archive(kubernetes, lambda _: file.write_text(text.replace('"node": 1,', '"node": 2,')))
     assert "another node" in refusal()
     (kubernetes.folder / "millrace-nodes" / "n1.tar").unlink()
