@@ -62,7 +62,12 @@ step "login of outside users" scripts/check-outside.sh
 step "part of the S3 suite" tests/conformance/run.py --quick
 step "guides" guides
 # Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
-step "cargo test" cargo test --quiet --release --locked --workspace --tests
+workspace=(--quiet --release --locked --workspace)
+step "compilation of the tests" cargo test "${workspace[@]}" --tests --no-run
+step "cargo test" cargo test "${workspace[@]}" --exclude millrace-tests --tests
+step "harness of the black box" cargo test "${workspace[@]}" --lib machine::
+# These mostly wait, so one more than there are CPUs runs at a time. Some of the others measure CPU time.
+step "black box" env RUST_TEST_THREADS="$(($(nproc) + 1))" cargo test "${workspace[@]}" --test black_box --test descriptors
 if [ -s "$MILLRACE_TEST_SKIPPED" ]; then
     echo "== NOT CHECKED on this machine:"
     sed 's/^skipped: /   /' "$MILLRACE_TEST_SKIPPED"
