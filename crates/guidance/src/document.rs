@@ -44,7 +44,8 @@ pub struct Guidance {
     pub feature_level: u32,
 }
 
-fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+/// Whether a number is left out of what is written.
+pub(crate) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 

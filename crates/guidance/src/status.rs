@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::GuidanceError;
+use crate::document::{GuidanceError, is_zero};
 
 /// One node's word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,7 +11,7 @@ pub struct Status {
     /// Which start of the node says this.
     pub incarnation: u64,
     /// The [`crate::FEATURE_LEVEL`] of its program.
-    #[serde(default, skip_serializing_if = "is_zero_level")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub feature_level: u32,
     /// The guidance that it follows.
     pub guidance_epoch: u64,
@@ -39,16 +39,6 @@ pub struct Status {
     /// It is about to stop, or its disk is full: others should own its shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_zero(epoch: &u64) -> bool {
-    *epoch == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_zero_level(level: &u32) -> bool {
-    *level == 0
 }
 
 /// A shard that a node serves.
