@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use millrace_base::hex;
 use millrace_replica::NodeId;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -58,7 +59,7 @@ impl Identity {
 /// What tells an authority's certificate from others: its SHA-256, as 64 hexadecimal digits.
 #[must_use]
 pub fn fingerprint(authority: &CertificateDer<'_>) -> String {
-    Sha256::digest(authority).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(authority))
 }
 
 /// The fingerprint of the certificate in a file.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use millrace_access::KeyFile;
+use millrace_base::hex;
 use millrace_io::{Random, RealRandom};
 use millrace_node::DataDirectory;
 use millrace_peers::{ClusterId, certificate_name, check_address};
@@ -99,8 +100,7 @@ fn authority_in(directory: &Path, secret: &[u8; 32]) -> Result<CertifiedIssuer<'
     let authority = CertifiedIssuer::self_signed(parameters_of_authority(), KeyPair::generate()?)?;
     write_new(&directory.join("authority.pem"), &authority.pem(), 0o644)?;
     write_new(&directory.join("authority.key"), &authority.key().serialize_pem(), 0o600)?;
-    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    write_new(&directory.join(SECRET), &secret, 0o600)?;
+    write_new(&directory.join(SECRET), &hex(secret), 0o600)?;
     Ok(authority)
 }
 
