@@ -216,10 +216,12 @@ fn end_step(attempt: &Attempt, operation: u32, result: FrameResult, host: &mut d
     host.in_workflow("step")?.end_step(id, result)
 }
 
-/// What a handler may say itself of how it failed, or was told by an operation; anything else is its failure.
+/// What a handler may say itself of how it failed, or was told by an operation; anything else is its failure. So is a
+/// call of what is not there: its caller must not take that for a mistake of its own.
 fn as_error(attempt: &Attempt, error: FrameError) -> Error {
     let code = match ErrorCode::parse(&error.code) {
         Some(code @ (ErrorCode::Aborted | ErrorCode::InvalidInput)) => code,
+        Some(ErrorCode::UnknownService | ErrorCode::UnknownHandler) => ErrorCode::FunctionFailed,
         Some(code) if attempt.was_given(code) => code,
         _ => ErrorCode::FunctionFailed,
     };
