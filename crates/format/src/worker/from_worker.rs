@@ -94,6 +94,13 @@ fn put_target(out: &mut Vec<u8>, target: &TargetFrame) {
     put_bytes(out, &target.input);
 }
 
+fn put_call(out: &mut Vec<u8>, target: &TargetFrame, policy: &[u8]) {
+    put_target(out, target);
+    if !policy.is_empty() {
+        put_bytes(out, policy);
+    }
+}
+
 fn target(reader: &mut PayloadReader) -> Result<TargetFrame, WorkerFrameError> {
     Ok(TargetFrame { service: reader.text()?, key: reader.bytes()?, handler: reader.text()?, input: reader.bytes()? })
 }
@@ -180,12 +187,7 @@ impl WorkerFrame {
                 put_value(out, value);
             }
             Self::Compensate { target } => put_target(out, target),
-            Self::Call { target, policy, .. } => {
-                put_target(out, target);
-                if !policy.is_empty() {
-                    put_bytes(out, policy);
-                }
-            }
+            Self::Call { target, policy, .. } => put_call(out, target, policy),
             Self::Send { target, delay_ms, id, .. } => {
                 put_target(out, target);
                 out.extend_from_slice(&delay_ms.to_be_bytes());
