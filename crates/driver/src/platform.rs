@@ -174,4 +174,8 @@ pub enum DriverBug {
     OpeningUntold,
     /// No shard hears that a detour begins.
     DetourUntold,
+    /// A shard is handed on with what it has locked.
+    HandOnLocked,
+    /// A shard that was let go of speaks on.
+    SpeakHandedOn,
 }
