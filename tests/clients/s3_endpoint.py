@@ -30,7 +30,7 @@ USERS = [
 class Endpoint:
     """A server's URL and its users, the main one first."""
 
-    def __init__(self, url, users):
+    def __init__(self, url, users, admin=None):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SystemExit(f"{url!r} must look like http://host:port")
@@ -39,6 +39,8 @@ class Endpoint:
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.is_secure = parts.scheme == "https"
         self.users = users
+        # Where a server that was started here is administered.
+        self.admin = admin
 
 
 def add_arguments(parser):
@@ -69,7 +71,7 @@ def endpoint(arguments):
             server = subprocess.Popen([*command, *arguments.serve_flag], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 wait_for(server, [http, s3], log_path)
-                yield Endpoint(f"http://{s3}", [add_user(binary, http, *user) for user in USERS])
+                yield Endpoint(f"http://{s3}", [add_user(binary, http, *user) for user in USERS], f"http://{http}")
             finally:
                 server.terminate()
                 try:

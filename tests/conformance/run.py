@@ -127,6 +127,9 @@ def run_suite(arguments, python, server, folder):
     found = {}
     with output.open("wb") as log:
         suite_environment = {**os.environ, "S3TEST_CONF": str(settings), "PYTHONPATH": str(HERE)}
+        if arguments.slices > 1:
+            suite_environment |= {"SPREAD_ADMIN": server.admin, "SPREAD_SLICES": str(arguments.slices)}
+            command += ["-p", "spread"]
         for count, tests in ((0, ALONE), (arguments.processes, f"not {ALONE}")):
             chosen = f"({arguments.only}) and {tests}" if arguments.only else tests
             report.unlink(missing_ok=True)
@@ -181,6 +184,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="only the tests in quick.txt")
     parser.add_argument("--only", metavar="EXPRESSION", help="only tests that fit, as pytest -k takes it")
     parser.add_argument("--processes", type=int, default=4, help="tests at the same time (4)")
+    parser.add_argument("--slices", type=int, default=1, help="of each bucket, in a server that is started here (1)")
     parser.add_argument("--log", metavar="FILE", help="keep what pytest printed")
     parser.add_argument("--list-failures", metavar="FILE", help="write the failures to a file, a line each")
     arguments = parser.parse_args()

@@ -217,6 +217,7 @@ def prove(arguments, folder):
     with Node(arguments.binary, folder) as server:
         first = client.Client(server)
         first.done("PUT")
+        server.spread(arguments.slices)
         writers = [Writer(server, number, arguments.seed) for number in range(WRITERS)]
         under_kills(server, writers, kills, lambda: generator.uniform(0.1, 1.5))
         aborted = abort_uploads(client.Client(server))

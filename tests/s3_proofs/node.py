@@ -130,6 +130,10 @@ class Node:
         require(done.returncode == 0, f"millrace s3 {' '.join(arguments)}: {done.stderr.strip()}")
         return json.loads(done.stdout) if done.stdout.strip() else None
 
+    def spread(self, slices):
+        """Gives the bucket so many slices."""
+        self.command("bucket", "slices", "proofs", str(slices))
+
 
 class Calls:
     """A connection for calls of functions."""

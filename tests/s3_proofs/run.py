@@ -73,6 +73,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="what decides everything (1)")
     parser.add_argument("--rounds", type=int, default=1000, help="rounds of `writers` (1000)")
     parser.add_argument("--kills", type=int, help="kills of `notifications` (100), `kills` (50) and `versions` (25)")
+    parser.add_argument("--slices", type=int, default=1, help="slices of the bucket of `kills` and `versions` (1)")
     parser.add_argument("--bytes", type=int, default=1_000_000_000, help="the object of `memory` (1000000000)")
     parser.add_argument("--keep", action="store_true", help="keep the data directories")
     arguments = parser.parse_args()

@@ -127,6 +127,7 @@ def prove(arguments, folder):
     with Node(arguments.binary, folder) as server:
         first = client.Client(server)
         first.done("PUT")
+        server.spread(arguments.slices)
         first.done("PUT", "", "versioning=", body=VERSIONING)
         writers = [Writer(server, number, arguments.seed) for number in range(WRITERS)]
         under_kills(server, writers, kills, lambda: generator.uniform(0.1, 1.0))

@@ -39,6 +39,9 @@ pub const BODIES_RESERVE_BYTES: u64 = 256 << 20;
 /// Bytes of an object that a function writes: it travels in the transaction's entry, as a field's value does.
 pub const OBJECT_WRITE_BYTES: usize = VALUE_BYTES;
 
+/// Slices of a bucket. A page of a list asks all of them, each for as many keys as the page may have.
+pub const BUCKET_SLICES: u16 = 16;
+
 /// Bytes of an object that a function reads: it is in the service's memory whole, as the response to a fetch is.
 pub const OBJECT_READ_BYTES: usize = 4 << 20;
 

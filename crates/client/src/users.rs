@@ -115,6 +115,15 @@ impl Client {
         self.put(&path, &serde_json::json!({ "app": app })).await
     }
 
+    /// Spreads an empty bucket of S3 over so many slices, on as many cores.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `object-refused` for a bucket that is not empty.
+    pub async fn set_s3_slices(&self, bucket: &str, slices: u16) -> Result<(), ClientError> {
+        let path = format!("/s3/buckets/{}/slices", segment(bucket));
+        self.put(&path, &serde_json::json!({ "slices": slices })).await
+    }
+
     /// The API keys that the nodes of a cluster agree on, and their version.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_api::objects::{
     DeleteOne, ListRequest, OBJECTS_APP, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, PutInput,
-    ReadConditions, Refusal, Requester, Target, UploadInput, WriteConditions, WrittenBody, app_id,
+    ReadConditions, Refusal, Requester, Slices, Target, UploadInput, WriteConditions, WrittenBody, app_id,
 };
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::BuiltInCall;
@@ -191,7 +191,8 @@ fn ask(call: &Call<'_>, operation: ObjectOperation, body: Bytes, answer: ObjectA
     let id = app_id(isolate.sources.app());
     let requester = Requester::function(&id);
     let request = ObjectRequest { requester, bucket: &bucket, key: &key, operation, body };
-    let (Target { service, handler, key }, input) = (request.target(), request.to_bytes());
+    // Where the object is in another slice, the bucket hands the operation on.
+    let (Target { service, handler, key }, input) = (request.target(&Slices::default()), request.to_bytes());
     isolate.await_operation_as(Answer::Object(answer), || {
         let call = BuiltInCall { app: OBJECTS_APP, service, handler, key: Some(&key), input };
         isolate.with_host(|host| host.operate(call))

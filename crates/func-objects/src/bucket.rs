@@ -1,50 +1,52 @@
 //! A bucket: what fronts ask of it and of what is in it. Its handler runs every write, so that what the bucket says of
 //! itself and its objects change together.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_api::is_built_in;
 use millrace_api::objects::{
     AccessInput, BucketInfo, DeleteOne, DeletedOne, ObjectLock, ObjectOperation, ObjectReply, ObjectRequest, Ownership,
-    PolicyStatus, Refusal, Usage, Versioning,
+    PolicyStatus, Refusal, Versioning,
 };
 use millrace_base::{Error, ErrorCode, Name};
-use millrace_func::{HandlerId, Message};
+use millrace_func::OperationId;
 
 use crate::access::{Ask, Known, Policy, acl};
 use crate::names::{
-    ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, check_object_key, object_key, upload_key,
+    ACCOUNT, BUCKET, OBJECT, READ, UPLOAD, WRITE, bucket_key, check_bucket_name, check_object_key, object_key,
+    upload_key,
 };
 use crate::notify::{Untold, UntoldOne};
 use crate::rows::{BucketRow, INFO, USAGE, UsageRow, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
-use crate::wire::{AccountInput, ChangeInput, ChangeOutput, decode, encode};
-use crate::{configuration, list, notify, upload};
+use crate::wire::{AccountInput, ChangeInput, ChangeOutput, SliceInput, decode, encode};
+use crate::{configuration, list, notify, slice_pages, slice_quota, slices, upload};
 
 /// Objects that one request removes. S3's bound.
 const DELETED_AT_ONCE: usize = 1000;
-
-/// Uploads under way that go with their bucket.
-const UPLOADS_THAT_GO: usize = 1000;
 
 pub(crate) fn no_such_bucket() -> Error {
     Refusal::NoSuchBucket.error("The specified bucket does not exist")
 }
 
 /// The settings of the bucket whose turn it is.
-pub(crate) fn settings(turn: &mut Turn<'_>, bucket: &str) -> Result<Rc<Settings>, Error> {
-    let row = turn.host.get(INFO)?.cloned().ok_or_else(no_such_bucket)?;
+pub(crate) fn settings(turn: &mut Turn<'_>) -> Result<Rc<Settings>, Error> {
+    let row = turn.host.get(INFO)?.cloned().ok_or_else(|| slices::absent(turn.place()))?;
     let cache = turn.settings;
-    let read = cache.read(bucket, &row, |field| turn.host.get(field).map(|value| Some(value.cloned())))?;
+    let read = cache.read(turn.bucket(), &row, |field| turn.host.get(field).map(|value| Some(value.cloned())))?;
     read.ok_or_else(|| Error::new(ErrorCode::Internal, "a bucket's settings cannot be read"))
 }
 
 /// Runs what only reads.
-pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
+pub(crate) fn read(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> {
     let request = ObjectRequest::from_bytes(input)?;
-    let settings = settings(turn, bucket)?;
+    let settings = settings(turn)?;
+    if let Some(elsewhere) = slices::elsewhere(turn, &settings, &request, (BUCKET, READ), input)? {
+        return Ok(elsewhere);
+    }
     let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
     if !matches!(request.operation, ObjectOperation::GetCors { .. }) {
         // A write that is checked may find an upload whose owner is not known here: that is asked again.
@@ -54,58 +56,51 @@ pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Pr
         ObjectOperation::HeadBucket => {
             let row = &settings.row;
             ObjectReply::Bucket(BucketInfo {
-                name: bucket.to_owned(),
+                name: request.bucket.to_owned(),
                 created_ms: row.created_ms,
                 owner: row.owner.clone(),
                 has_object_lock: row.object_lock.is_some(),
                 app: row.app.clone(),
+                slices: u16::try_from(row.slices.count()).unwrap_or(u16::MAX),
             })
         }
-        ObjectOperation::List(list) => ObjectReply::Objects(list::objects(turn, bucket, list)?),
-        ObjectOperation::ListVersions(list) => ObjectReply::Versions(list::versions(turn, bucket, list)?),
-        ObjectOperation::ListUploads(list) => ObjectReply::Uploads(list::uploads(turn, bucket, list)?),
+        ObjectOperation::List(_) | ObjectOperation::ListVersions(_) | ObjectOperation::ListUploads(_) => {
+            if slices::has_others(turn, &settings) {
+                return slice_pages::list(turn, &settings, &request, input);
+            }
+            list::page(turn, &request.operation)?
+        }
         ObjectOperation::GetConfiguration(kind) => configuration::get(turn, &settings, *kind)?,
         ObjectOperation::GetPolicyStatus => {
             // S3 counts a bucket as public by its list, too.
             let by_policy = settings.policy.as_deref().is_some_and(Policy::is_public);
             ObjectReply::PolicyStatus(PolicyStatus { is_public: by_policy || acl::is_public(&settings.row.grants) })
         }
-        ObjectOperation::GetUsage => {
-            let usage = usage(turn)?;
-            let quota_bytes = settings.row.quota_bytes;
-            ObjectReply::Usage(Usage { objects: usage.objects, size_bytes: usage.size_bytes, quota_bytes })
-        }
+        ObjectOperation::GetUsage => return slice_quota::usage_of_all(turn, &settings),
         ObjectOperation::GetCors { origin, method, headers } => configuration::cors(turn, origin, method, headers)?,
         ObjectOperation::CheckWrite { size_bytes, .. } => {
-            check_quota(turn, &settings, size_bytes.unwrap_or(0))?;
-            ObjectReply::Done
+            return slice_quota::check(turn, &settings, size_bytes.unwrap_or(0));
         }
         _ => return Err(Refusal::InvalidRequest.error("this is not a question about a bucket")),
     };
     Ok(Progress::Done(reply.to_bytes(b"")))
 }
 
-fn usage(turn: &mut Turn<'_>) -> Result<UsageRow, Error> {
+/// What is in the slice whose turn it is.
+pub(crate) fn usage(turn: &mut Turn<'_>) -> Result<UsageRow, Error> {
     Ok(turn.host.get(USAGE)?.map(from_value).transpose()?.unwrap_or_default())
 }
 
-fn check_quota(turn: &mut Turn<'_>, settings: &Settings, more_bytes: u64) -> Result<(), Error> {
-    let Some(quota_bytes) = settings.row.quota_bytes else { return Ok(()) };
-    let used_bytes = usage(turn)?.size_bytes;
-    if used_bytes.saturating_add(more_bytes) > quota_bytes {
-        let message = format!("the bucket may hold {quota_bytes} bytes and has {used_bytes}");
-        return Err(Refusal::QuotaExceeded.error(message));
-    }
-    Ok(())
-}
-
 /// Runs what may change something.
-pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
+pub(crate) fn write(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> {
     let request = ObjectRequest::from_bytes(input)?;
     if let ObjectOperation::CreateBucket { access, object_lock, ownership } = &request.operation {
         return create(turn, &request, access, *object_lock, *ownership);
     }
-    let settings = settings(turn, bucket)?;
+    let settings = settings(turn)?;
+    if let Some(elsewhere) = slices::elsewhere(turn, &settings, &request, (BUCKET, WRITE), input)? {
+        return Ok(elsewhere);
+    }
     let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
     match &request.operation {
         ObjectOperation::DeleteBucket => {
@@ -124,8 +119,12 @@ pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<P
             // Whoever could set it could lift it.
             ask.check_system()?;
             let row = BucketRow { quota_bytes: *quota_bytes, ..settings.row.clone() };
-            turn.host.set(INFO, row.to_value())?;
-            Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
+            slices::keep(turn, &settings, &row)
+        }
+        ObjectOperation::SetSlices(count) => {
+            // Whoever could set it could make the bucket slow.
+            ask.check_system()?;
+            slices::spread(turn, &settings, *count)
         }
         ObjectOperation::SetApp(app) => {
             // Whoever could set it could let any app in.
@@ -134,8 +133,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<P
             if !app.as_ref().is_none_or(is_name) {
                 return Err(Refusal::InvalidArgument.error("this is not the name of an app"));
             }
-            turn.host.set(INFO, BucketRow { app: app.clone(), ..settings.row.clone() }.to_value())?;
-            Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
+            slices::keep(turn, &settings, &BucketRow { app: app.clone(), ..settings.row.clone() })
         }
         ObjectOperation::DeleteMany { objects } => delete_many(turn, &settings, &request, objects),
         operation => {
@@ -144,8 +142,10 @@ pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<P
                 ObjectOperation::PutPart(part) => part.body.length,
                 _ => 0,
             };
-            if more_bytes > 0 {
-                check_quota(turn, &settings, more_bytes)?;
+            if more_bytes > 0
+                && let Some(making_room) = slice_quota::make_room(turn, &settings, more_bytes, input)?
+            {
+                return Ok(making_room);
             }
             hand_on(turn, &settings, &request, input)
         }
@@ -153,7 +153,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<P
 }
 
 /// Has the object or upload do it, and counts what it changed.
-fn hand_on(
+pub(crate) fn hand_on(
     turn: &mut Turn<'_>,
     settings: &Settings,
     request: &ObjectRequest<'_>,
@@ -163,14 +163,14 @@ fn hand_on(
     let (service, key) = match &request.operation {
         ObjectOperation::CreateUpload(_) => {
             let id = format!("{:016x}{:016x}", turn.host.random(), turn.host.random());
-            let key = upload_key(request.bucket, request.key, &id);
+            let key = upload_key(turn.place(), request.key, &id);
             upload_made = Some(id);
             (UPLOAD, key)
         }
         ObjectOperation::PutPart(_) | ObjectOperation::CompleteUpload { .. } | ObjectOperation::AbortUpload { .. } => {
-            (UPLOAD, upload_key(request.bucket, request.key, &upload::upload_id(request)?))
+            (UPLOAD, upload_key(turn.place(), request.key, &upload::upload_id(request)?))
         }
-        _ => (OBJECT, object_key(request.bucket, request.key)),
+        _ => (OBJECT, object_key(turn.place(), request.key)),
     };
     let change =
         ChangeInput::Operation { settings: settings.output(), request: input.to_vec(), refusal_is_answer: false };
@@ -215,55 +215,86 @@ fn delete_many(
     if objects.len() > DELETED_AT_ONCE {
         return Err(Refusal::MalformedXml.error(format!("at most {DELETED_AT_ONCE} objects are removed at once")));
     }
-    let mut calls = Vec::with_capacity(objects.len());
-    for (key, one) in objects {
+    let (mut calls, mut own) = (Vec::with_capacity(objects.len()), Vec::with_capacity(objects.len()));
+    let mut elsewhere: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, (key, one)) in objects.iter().enumerate() {
         check_object_key(key)?;
-        let operation = ObjectOperation::Delete(one.clone());
-        let each = ObjectRequest {
-            requester: request.requester.clone(),
-            bucket: request.bucket,
-            key,
-            operation,
-            body: Bytes::new(),
-        };
-        let change = ChangeInput::Operation {
-            settings: settings.output(),
-            request: each.to_bytes().to_vec(),
-            refusal_is_answer: true,
-        };
-        calls.push(turn.call((OBJECT, WRITE), object_key(request.bucket, key), encode(&change))?);
+        let place = settings.row.slices.place(request.bucket, key);
+        if place != turn.place() {
+            elsewhere.entry(place.into_owned()).or_default().push(index);
+            continue;
+        }
+        calls.push(delete_one(turn, settings, request, (key, one))?);
+        own.push((index, key.clone(), one.version.clone()));
     }
-    let asked: Vec<(String, Option<String>)> =
-        objects.iter().map(|(key, one)| (key.clone(), one.version.clone())).collect();
-    let is_told = settings.row.has_notifications;
+    for (place, indexes) in &elsewhere {
+        let objects = indexes.iter().map(|index| objects[*index].clone()).collect();
+        let operation = ObjectOperation::DeleteMany { objects };
+        let there = ObjectRequest { operation, ..request.clone() };
+        calls.push(turn.call((BUCKET, WRITE), bucket_key(place), there.to_bytes())?);
+    }
     if calls.is_empty() {
         return Ok(Progress::Done(ObjectReply::DeletedMany(Vec::new()).to_bytes(b"")));
     }
-    Ok(Turn::then_all(calls, move |turn, results| {
-        let mut outputs: Vec<ChangeOutput> = Vec::with_capacity(results.len());
-        for result in results {
-            outputs.push(decode(&result?)?);
-        }
-        count(turn, &outputs.iter().collect::<Vec<_>>())?;
-        let mut deleted = Vec::with_capacity(outputs.len());
-        let mut untold = Untold { time_ms: turn.host.now().0, deleted: Vec::new() };
-        for ((key, version), output) in asked.into_iter().zip(outputs) {
-            let result = match output.reply {
-                Ok(ObjectReply::Deleted(one)) => {
-                    if is_told {
-                        let (key, version, reply) = (key.clone(), version.clone(), one.clone());
-                        untold.deleted.push(UntoldOne { key, version, reply });
-                    }
-                    Ok(one)
-                }
-                Ok(_) => return Err(Error::new(ErrorCode::Internal, "an object answered something else")),
-                Err(refusal) => Err(refusal),
+    let is_told = settings.row.has_notifications;
+    Ok(Turn::then_all(calls, move |turn, mut results| {
+        let others = results.split_off(own.len());
+        let mut deleted = BTreeMap::new();
+        for (result, indexes) in others.into_iter().zip(elsewhere.into_values()) {
+            let (ObjectReply::DeletedMany(there), _) = ObjectReply::from_bytes(result?)? else {
+                return Err(Error::new(ErrorCode::Internal, "a slice answered something else"));
             };
-            deleted.push(DeletedOne { key, version, result });
+            deleted.extend(indexes.into_iter().zip(there));
         }
-        notify::tell_later(turn, &untold)?;
-        Ok(Progress::Done(ObjectReply::DeletedMany(deleted).to_bytes(b"")))
+        deleted_here(turn, is_told, own, results, &mut deleted)?;
+        Ok(Progress::Done(ObjectReply::DeletedMany(deleted.into_values().collect()).to_bytes(b"")))
     }))
+}
+
+/// Has an object of this slice removed, as one of many.
+fn delete_one(
+    turn: &mut Turn<'_>,
+    settings: &Settings,
+    request: &ObjectRequest<'_>,
+    (key, one): (&str, &DeleteOne),
+) -> Result<OperationId, Error> {
+    let operation = ObjectOperation::Delete(one.clone());
+    let requester = request.requester.clone();
+    let each = ObjectRequest { requester, bucket: request.bucket, key, operation, body: Bytes::new() };
+    let change = ChangeInput::Operation {
+        settings: settings.output(),
+        request: each.to_bytes().to_vec(),
+        refusal_is_answer: true,
+    };
+    turn.call((OBJECT, WRITE), object_key(turn.place(), key), encode(&change))
+}
+
+/// Counts and tells what was removed of this slice's objects, and puts it where it was asked for.
+fn deleted_here(
+    turn: &mut Turn<'_>,
+    is_told: bool,
+    asked: Vec<(usize, String, Option<String>)>,
+    results: Vec<Result<Bytes, Error>>,
+    deleted: &mut BTreeMap<usize, DeletedOne>,
+) -> Result<(), Error> {
+    let outputs = results.into_iter().map(|result| decode(&result?)).collect::<Result<Vec<ChangeOutput>, _>>()?;
+    count(turn, &outputs.iter().collect::<Vec<_>>())?;
+    let mut untold = Untold { time_ms: turn.host.now().0, deleted: Vec::new() };
+    for ((index, key, version), output) in asked.into_iter().zip(outputs) {
+        let result = match output.reply {
+            Ok(ObjectReply::Deleted(one)) => {
+                if is_told {
+                    let (key, version, reply) = (key.clone(), version.clone(), one.clone());
+                    untold.deleted.push(UntoldOne { key, version, reply });
+                }
+                Ok(one)
+            }
+            Ok(_) => return Err(Error::new(ErrorCode::Internal, "an object answered something else")),
+            Err(refusal) => Err(refusal),
+        };
+        deleted.insert(index, DeletedOne { key, version, result });
+    }
+    notify::tell_later(turn, &untold)
 }
 
 /// Whether making a bucket again would leave it as it is. S3 allows that in its first region, so clients do it.
@@ -320,24 +351,11 @@ fn create(
 }
 
 fn remove(turn: &mut Turn<'_>, settings: &Settings, request: &ObjectRequest<'_>) -> Result<Progress, Error> {
-    if list::has_objects(turn, request.bucket)? {
-        return Err(Refusal::BucketNotEmpty.error("The bucket you tried to delete is not empty"));
-    }
-    let uploads = list::upload_keys(turn, request.bucket, UPLOADS_THAT_GO + 1)?;
-    if uploads.len() > UPLOADS_THAT_GO {
-        return Err(Refusal::BucketNotEmpty.error("The bucket you tried to delete has too many uploads under way"));
-    }
-    for key in uploads {
-        let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
-        turn.host.send(Message { handler, key, input: Bytes::from_static(b"bodies"), delay_ms: 0, id: None })?;
-    }
-    let fields = turn.host.scan(&millrace_func::ScanRequest { limit: 1000, ..Default::default() })?;
-    for (field, _) in fields {
-        turn.host.delete(&field)?;
-    }
+    slices::clear(turn)?;
+    let mut calls = slices::tell(turn, settings.row.slices.others(request.bucket), &SliceInput::Remove)?;
     let remove = AccountInput::Remove { bucket: request.bucket.to_owned() };
-    let call = turn.call((ACCOUNT, WRITE), settings.row.owner.as_bytes().to_vec(), encode(&remove))?;
-    Ok(Turn::then(call, |_, _| Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))))
+    calls.push(turn.call((ACCOUNT, WRITE), settings.row.owner.as_bytes().to_vec(), encode(&remove))?);
+    Ok(slices::done(calls))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use millrace_base::{Error, Value, ValueKind};
 
 use crate::access::acl::{self, List, Owners};
 use crate::access::{Ask, Policy};
-use crate::rows::{BucketRow, INFO, LIFECYCLE, NOTIFICATION, POLICY, from_value, to_value};
+use crate::rows::{LIFECYCLE, NOTIFICATION, POLICY, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
-use crate::{cors, expire, lifecycle, lock, notify, tagging};
+use crate::{cors, expire, lifecycle, lock, notify, slices, tagging};
 
 const CORS: &[u8] = b"cors";
 const TAGGING: &[u8] = b"tagging";
@@ -132,7 +132,7 @@ pub(crate) fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, configuration: &Configurat
             row.has_notifications = !notification.rules.is_empty();
         }
     }
-    finish(turn, settings, &row)
+    slices::keep(turn, settings, &row)
 }
 
 /// Takes a setting away.
@@ -153,14 +153,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, settings: &Settings, kind: Configurati
     if let Some(field) = field(kind) {
         turn.host.delete(field)?;
     }
-    finish(turn, settings, &row)
-}
-
-fn finish(turn: &mut Turn<'_>, settings: &Settings, row: &BucketRow) -> Result<Progress, Error> {
-    if *row != settings.row {
-        turn.host.set(INFO, row.to_value())?;
-    }
-    Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
+    slices::keep(turn, settings, &row)
 }
 
 /// What a browser may do from a page.

@@ -13,14 +13,14 @@ use millrace_func::{
 
 use crate::access::Ask;
 use crate::names::{
-    ACCOUNT, BUCKET, ERASE, EXPIRE, NOTIFY, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services,
-    upload_key,
+    ACCOUNT, BUCKET, ERASE, EXPIRE, NOTIFY, OBJECT, READ, SETTINGS, SLICE, SLICE_USAGE, UPLOAD, WRITE, bucket_key,
+    place_of, services, upload_key,
 };
 use crate::rows::{INFO, PartRow, from_value, part_field};
 use crate::settings::SettingsCache;
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
-use crate::{account, bucket, expire, notify, object, object_read, upload, whole};
+use crate::{account, bucket, expire, notify, object, object_read, slices, upload, whole};
 
 /// Runs operations on objects. See the crate's documentation.
 #[derive(Default)]
@@ -75,20 +75,24 @@ impl ObjectsEngine {
 /// Runs one handler until it ends or waits.
 fn run(turn: &mut Turn<'_>, handler: (u16, u16), input: &[u8]) -> Result<Progress, Error> {
     let key = turn.key;
-    let bucket_name = || bucket_of(key).ok_or_else(unknown);
+    if handler.0 != ACCOUNT && place_of(key).is_none() {
+        return Err(unknown());
+    }
     match handler {
-        (BUCKET, READ) => bucket::read(turn, bucket_name()?, input),
-        (BUCKET, WRITE) => bucket::write(turn, bucket_name()?, input),
+        (BUCKET, READ) => bucket::read(turn, input),
+        (BUCKET, WRITE) => bucket::write(turn, input),
         (BUCKET, SETTINGS) => {
-            let settings = bucket::settings(turn, bucket_name()?)?;
+            let settings = bucket::settings(turn)?;
             Ok(Progress::Done(encode(&settings.output())))
         }
-        (BUCKET, EXPIRE) => expire::run(turn, bucket_name()?, input),
+        (BUCKET, EXPIRE) => expire::run(turn, input),
         (BUCKET, NOTIFY) => {
-            notify::run(turn, bucket_name()?, input)?;
+            notify::run(turn, turn.bucket(), input)?;
             Ok(Progress::Done(Bytes::new()))
         }
-        (OBJECT | UPLOAD, READ) => read_with_settings(turn, handler.0, bucket_name()?, input),
+        (BUCKET, SLICE) => slices::run(turn, input),
+        (BUCKET, SLICE_USAGE) => Ok(Progress::Done(encode(&bucket::usage(turn)?))),
+        (OBJECT | UPLOAD, READ) => read_with_settings(turn, handler.0, input),
         (OBJECT | UPLOAD, WRITE) => change(turn, handler.0, input),
         (UPLOAD, ERASE) => {
             upload::erase(turn, !input.is_empty())?;
@@ -101,12 +105,15 @@ fn run(turn: &mut Turn<'_>, handler: (u16, u16), input: &[u8]) -> Result<Progres
 }
 
 /// Asks the bucket for its settings first.
-fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
-    let call = turn.call((BUCKET, SETTINGS), bucket_key(bucket), Bytes::new())?;
+fn read_with_settings(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, Error> {
+    let call = turn.call((BUCKET, SETTINGS), bucket_key(turn.place()), Bytes::new())?;
     let input = input.to_vec();
     Ok(Turn::then(call, move |turn, output| {
         let settings = turn.settings.told(decode::<SettingsOutput>(&output)?);
         let request = ObjectRequest::from_bytes(&input)?;
+        if let Some(elsewhere) = slices::elsewhere(turn, &settings, &request, (service, READ), &input)? {
+            return Ok(elsewhere);
+        }
         if service == UPLOAD {
             let reply = upload::read(turn, &settings, &request)?;
             return Ok(Progress::Done(reply.to_bytes(b"")));
@@ -169,22 +176,25 @@ fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, E
 /// Answers a read of an object at once, if its own fields and the bucket's say enough.
 fn answer(cache: &SettingsCache, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
     let request = ObjectRequest::from_bytes(input).ok()?;
-    let bucket = request.bucket;
     if !matches!(request.operation, ObjectOperation::Get(_)) {
         return None;
     }
-    let key = bucket_key(bucket);
+    let place = place_of(reader.key())?.to_owned();
+    let key = bucket_key(&place);
     let read = || -> Result<Option<Bytes>, Error> {
         let Some(row) = reader.get_beside(BUCKET, &key, INFO)? else { return Ok(None) };
-        let row = row.ok_or_else(bucket::no_such_bucket)?;
-        let Some(settings) = cache.read(bucket, &row, |field| reader.get_beside(BUCKET, &key, field))? else {
+        let row = row.ok_or_else(|| slices::absent(&place))?;
+        let Some(settings) = cache.read(request.bucket, &row, |field| reader.get_beside(BUCKET, &key, field))? else {
             return Ok(None);
         };
+        if settings.row.slices.place(request.bucket, request.key) != place {
+            return Ok(None);
+        }
         let ask = Ask { settings: &settings, request: &request, now_ms: reader.now().0 };
         let Some(read) = object_read::read(reader, &ask, &request.operation) else { return Ok(None) };
         let (mut reply, body) = read?;
         if let Some((upload, number)) = object_read::lacks_checksum(&reply) {
-            let upload = upload_key(bucket, request.key, upload);
+            let upload = upload_key(&place, request.key, upload);
             let Some(row) = reader.get_beside(UPLOAD, &upload, &part_field(number))? else { return Ok(None) };
             let row: Option<PartRow> = row.as_ref().map(from_value).transpose()?;
             object_read::add_checksum(&mut reply, row.and_then(|row| row.checksum));

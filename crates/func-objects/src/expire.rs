@@ -4,14 +4,14 @@
 //! for: those of older rules, and of a bucket that is gone, do nothing. Locked versions stay; a later day tries again.
 
 use bytes::Bytes;
-use millrace_api::objects::{LifecycleConfiguration, Refusal};
+use millrace_api::objects::LifecycleConfiguration;
 use millrace_base::{Error, limits};
 use millrace_func::{EntityRows, EntityScan, HandlerId, Message, OperationId, Visit};
 
 use crate::bucket::{count, settings};
 use crate::lifecycle::{self, Candidate};
-use crate::names::{BUCKET, EXPIRE, OBJECT, UPLOAD, WRITE, behind_bucket, bucket_key};
-use crate::rows::{UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value};
+use crate::names::{BUCKET, EXPIRE, OBJECT, UPLOAD, WRITE, behind_place, bucket_key};
+use crate::rows::{INFO, UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
 use crate::wire::{ChangeInput, ChangeOutput, ExpireInput, decode, encode};
@@ -61,17 +61,18 @@ fn send(turn: &mut Turn<'_>, input: ExpireInput, delay_ms: u64) -> Result<(), Er
 ///
 /// # Errors
 /// Those of the host.
-pub(crate) fn run(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
+pub(crate) fn run(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> {
     let input: ExpireInput = decode(input)?;
-    let settings = match settings(turn, bucket) {
-        Err(error) if Refusal::of(&error) == Some(Refusal::NoSuchBucket) => return Ok(Progress::Done(Bytes::new())),
-        settings => settings?,
-    };
+    // The bucket is gone, or has no such slice any more.
+    if turn.host.get(INFO)?.is_none() {
+        return Ok(Progress::Done(Bytes::new()));
+    }
+    let settings = settings(turn)?;
     let Some(rules) = settings.lifecycle.as_ref().filter(|_| settings.row.lifecycle_number == Some(input.number))
     else {
         return Ok(Progress::Done(Bytes::new()));
     };
-    let (calls, next) = batch(turn, bucket, (&settings, rules), &input)?;
+    let (calls, next) = batch(turn, (&settings, rules), &input)?;
     let number = input.number;
     let (next, delay_ms) = match (next, input.is_uploads) {
         (Some(from), is_uploads) => (ExpireInput { number, is_uploads, from }, 0),
@@ -96,11 +97,11 @@ pub(crate) fn run(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Pro
 /// Looks at some entities, and has those change with which something is due. Says where the next batch begins.
 fn batch(
     turn: &mut Turn<'_>,
-    bucket: &str,
     (settings, rules): (&Settings, &LifecycleConfiguration),
     input: &ExpireInput,
 ) -> Result<(Vec<OperationId>, Option<Vec<u8>>), Error> {
-    let prefix = bucket_key(bucket);
+    let (place, bucket) = (turn.place(), turn.bucket());
+    let prefix = bucket_key(place);
     let service = if input.is_uploads { UPLOAD } else { OBJECT };
     let scan = EntityScan {
         service,
@@ -119,7 +120,7 @@ fn batch(
             return Visit::Stop;
         }
         looked_at += 1;
-        let rest = behind_bucket(&entity.key, bucket);
+        let rest = behind_place(&entity.key, place);
         let key = if input.is_uploads { rest.rsplitn(2, |byte| *byte == 0).last().unwrap_or_default() } else { rest };
         let key = String::from_utf8_lossy(key).into_owned();
         match is_due(rules, &key, &entity, (input.is_uploads, now_ms)) {

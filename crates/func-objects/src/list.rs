@@ -2,18 +2,18 @@
 //!
 //! A page is one scan. Keys that a cut key stands for are passed over in one seek, however many they are.
 
-use millrace_api::objects::{ListPage, ListRequest, ListedUpload};
+use millrace_api::objects::{ListPage, ListRequest, ListedUpload, ObjectOperation, ObjectReply, Refusal};
 use millrace_base::{Error, Value};
 use millrace_func::{EntityRows, EntityScan, Visit};
 use serde::de::DeserializeOwned;
 
-use crate::names::{OBJECT, UPLOAD, behind_bucket, bucket_key};
+use crate::names::{OBJECT, UPLOAD, behind_place, bucket_key};
 use crate::rows::{NULL, UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value, ordered};
 use crate::turn::Turn;
 use crate::version_id::order_of;
 
 /// Keys on a page. S3's bound.
-const PAGE: usize = 1000;
+pub(crate) const PAGE: usize = 1000;
 
 /// What becomes of an entity that a list comes to.
 enum Taken {
@@ -25,7 +25,7 @@ enum Taken {
 
 /// Which entities a list goes over, and what of each.
 struct Walk<'a> {
-    bucket: &'a str,
+    place: &'a str,
     service: u16,
     field: &'a [u8],
     is_prefix: bool,
@@ -70,11 +70,11 @@ impl Walk<'_> {
         if limit == 0 {
             return Ok(());
         }
-        let bucket = bucket_key(self.bucket);
+        let slice = bucket_key(self.place);
         let scan = EntityScan {
             service: self.service,
-            prefix: [&bucket[..], self.request.prefix.as_bytes()].concat(),
-            from: [&bucket[..], &self.from].concat(),
+            prefix: [&slice[..], self.request.prefix.as_bytes()].concat(),
+            from: [&slice[..], &self.from].concat(),
             behind_field: self.behind_field.clone(),
             field: self.field.to_vec(),
             is_prefix: self.is_prefix,
@@ -110,7 +110,7 @@ impl Walk<'_> {
         take: &mut impl FnMut(&mut ListPage<T>, &str, &EntityRows, usize) -> Result<Taken, Error>,
     ) -> Result<Option<Visit>, Error> {
         let limit = usize::from(self.request.limit).min(PAGE);
-        let key = String::from_utf8_lossy((self.key_of)(behind_bucket(&entity.key, self.bucket)));
+        let key = String::from_utf8_lossy((self.key_of)(behind_place(&entity.key, self.place)));
         if !(self.is_shown)(entity)? {
             return Ok(Some(Visit::Next));
         }
@@ -132,7 +132,7 @@ impl Walk<'_> {
             page.next = Some((cut.to_owned(), String::new()));
             *count += 1;
         }
-        let next = behind(&[&bucket_key(self.bucket)[..], cut.as_bytes()].concat());
+        let next = behind(&[&bucket_key(self.place)[..], cut.as_bytes()].concat());
         Ok(Some(next.map_or(Visit::Stop, Visit::Seek)))
     }
 }
@@ -147,14 +147,25 @@ fn after_key(request: &ListRequest) -> Vec<u8> {
     if request.after.is_empty() { Vec::new() } else { [request.after.as_bytes(), b"\0"].concat() }
 }
 
+/// A page of a slice, as the operation asks for it.
+pub(crate) fn page(turn: &mut Turn<'_>, operation: &ObjectOperation) -> Result<ObjectReply, Error> {
+    let place = turn.place();
+    match operation {
+        ObjectOperation::List(request) => Ok(ObjectReply::Objects(objects(turn, place, request)?)),
+        ObjectOperation::ListVersions(request) => Ok(ObjectReply::Versions(versions(turn, place, request)?)),
+        ObjectOperation::ListUploads(request) => Ok(ObjectReply::Uploads(uploads(turn, place, request)?)),
+        _ => Err(Refusal::InvalidRequest.error("this is not a list of a bucket")),
+    }
+}
+
 /// Current objects.
-pub(crate) fn objects(
+fn objects(
     turn: &mut Turn<'_>,
-    bucket: &str,
+    place: &str,
     request: &ListRequest,
 ) -> Result<ListPage<millrace_api::objects::ListedObject>, Error> {
     let walk = Walk {
-        bucket,
+        place,
         service: OBJECT,
         field: VERSION,
         is_prefix: false,
@@ -179,18 +190,18 @@ pub(crate) fn objects(
 }
 
 /// All versions, newest first.
-pub(crate) fn versions(
+fn versions(
     turn: &mut Turn<'_>,
-    bucket: &str,
+    place: &str,
     request: &ListRequest,
 ) -> Result<ListPage<millrace_api::objects::ListedVersion>, Error> {
     let (from, behind_field) = if request.after_id.is_empty() {
         (after_key(request), Vec::new())
     } else {
-        (request.after.as_bytes().to_vec(), field_of_version(turn, bucket, request)?)
+        (request.after.as_bytes().to_vec(), field_of_version(turn, place, request)?)
     };
     let walk = Walk {
-        bucket,
+        place,
         service: OBJECT,
         field: VERSION,
         is_prefix: true,
@@ -221,14 +232,14 @@ pub(crate) fn versions(
 
 /// The field that the version at a marker has, or had before it went. Empty: nobody can say, so the object's versions
 /// come again.
-fn field_of_version(turn: &mut Turn<'_>, bucket: &str, request: &ListRequest) -> Result<Vec<u8>, Error> {
+fn field_of_version(turn: &mut Turn<'_>, place: &str, request: &ListRequest) -> Result<Vec<u8>, Error> {
     if let Some(order) = order_of(&request.after_id) {
         return Ok(ordered(VERSION, order));
     }
     if request.after_id != "null" {
         return Ok(Vec::new());
     }
-    let key = [&bucket_key(bucket)[..], request.after.as_bytes()].concat();
+    let key = [&bucket_key(place)[..], request.after.as_bytes()].concat();
     let mut read = |field: &[u8]| -> Result<Option<Value>, Error> {
         let (prefix, field) = (key.clone(), field.to_vec());
         let scan = EntityScan { service: OBJECT, prefix, field, fields_limit: 1, ..EntityScan::default() };
@@ -262,11 +273,7 @@ fn split_upload(key: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Uploads under way.
-pub(crate) fn uploads(
-    turn: &mut Turn<'_>,
-    bucket: &str,
-    request: &ListRequest,
-) -> Result<ListPage<ListedUpload>, Error> {
+fn uploads(turn: &mut Turn<'_>, place: &str, request: &ListRequest) -> Result<ListPage<ListedUpload>, Error> {
     let from = if request.after.is_empty() {
         Vec::new()
     } else if request.after_id.is_empty() {
@@ -275,7 +282,7 @@ pub(crate) fn uploads(
         [request.after.as_bytes(), b"\0", request.after_id.as_bytes(), b"\0"].concat()
     };
     let walk = Walk {
-        bucket,
+        place,
         service: UPLOAD,
         field: UPLOAD_FIELD,
         is_prefix: false,
@@ -300,11 +307,11 @@ pub(crate) fn uploads(
     Ok(page)
 }
 
-/// Whether a bucket has any version of any object.
-pub(crate) fn has_objects(turn: &mut Turn<'_>, bucket: &str) -> Result<bool, Error> {
+/// Whether a slice has any version of any object.
+pub(crate) fn has_objects(turn: &mut Turn<'_>, place: &str) -> Result<bool, Error> {
     let scan = EntityScan {
         service: OBJECT,
-        prefix: bucket_key(bucket),
+        prefix: bucket_key(place),
         field: VERSION.to_vec(),
         fields_limit: 1,
         ..EntityScan::default()
@@ -317,9 +324,9 @@ pub(crate) fn has_objects(turn: &mut Turn<'_>, bucket: &str) -> Result<bool, Err
     Ok(has_any)
 }
 
-/// The keys of a bucket's uploads, also of completed ones: at most `limit`.
-pub(crate) fn upload_keys(turn: &mut Turn<'_>, bucket: &str, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
-    turn.host.keys(UPLOAD, &bucket_key(bucket), None, limit)
+/// The keys of a slice's uploads, also of completed ones: at most `limit`.
+pub(crate) fn upload_keys(turn: &mut Turn<'_>, place: &str, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+    turn.host.keys(UPLOAD, &bucket_key(place), None, limit)
 }
 
 #[cfg(test)]

@@ -22,6 +22,10 @@ pub(crate) const ERASE: u16 = 2;
 pub(crate) const EXPIRE: u16 = 3;
 /// Of a bucket: notifications that a request has left, a batch at a time.
 pub(crate) const NOTIFY: u16 = 4;
+/// Of a bucket's slice: what its settings are from now on.
+pub(crate) const SLICE: u16 = 5;
+/// Of a bucket's slice: how much is in it.
+pub(crate) const SLICE_USAGE: u16 = 6;
 
 /// Bytes of an object's key, as S3 has it.
 pub(crate) const OBJECT_KEY_BYTES: usize = 1024;
@@ -43,6 +47,7 @@ pub(crate) fn services() -> Vec<Service> {
             &[
                 &with(("_settings", HandlerKind::Query))[..],
                 &[("_expire", HandlerKind::Transaction), ("_notify", HandlerKind::Transaction)],
+                &[("_slice", HandlerKind::Transaction), ("_slice_usage", HandlerKind::Query)],
             ]
             .concat(),
         ),
@@ -52,30 +57,36 @@ pub(crate) fn services() -> Vec<Service> {
     ]
 }
 
-/// The key of a bucket's entity, and the beginning of those of its objects and uploads.
-pub(crate) fn bucket_key(bucket: &str) -> Vec<u8> {
-    ["{", bucket, "}"].concat().into_bytes()
+/// The key of the entity of a bucket's slice, and the beginning of those of its objects and uploads. A slice's place is what
+/// stands between the braces: the bucket, and the slice's number behind it unless it is the first.
+pub(crate) fn bucket_key(place: &str) -> Vec<u8> {
+    ["{", place, "}"].concat().into_bytes()
 }
 
 /// The key of an object's entity.
-pub(crate) fn object_key(bucket: &str, key: &str) -> Vec<u8> {
-    ["{", bucket, "}", key].concat().into_bytes()
+pub(crate) fn object_key(place: &str, key: &str) -> Vec<u8> {
+    ["{", place, "}", key].concat().into_bytes()
 }
 
 /// The key of an upload's entity.
-pub(crate) fn upload_key(bucket: &str, key: &str, upload: &str) -> Vec<u8> {
-    ["{", bucket, "}", key, "\0", upload].concat().into_bytes()
+pub(crate) fn upload_key(place: &str, key: &str, upload: &str) -> Vec<u8> {
+    ["{", place, "}", key, "\0", upload].concat().into_bytes()
 }
 
-/// The bucket in the key of an entity.
-pub(crate) fn bucket_of(entity_key: &[u8]) -> Option<&str> {
+/// The place in the key of an entity.
+pub(crate) fn place_of(entity_key: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(entity_key).ok()?;
-    text.strip_prefix('{')?.split_once('}').map(|(bucket, _)| bucket)
+    text.strip_prefix('{')?.split_once('}').map(|(place, _)| place)
 }
 
-/// What stands behind the bucket in the key of an entity.
-pub(crate) fn behind_bucket<'a>(entity_key: &'a [u8], bucket: &str) -> &'a [u8] {
-    entity_key.get(bucket.len() + 2..).unwrap_or_default()
+/// The bucket of a place. No bucket has a slash in its name.
+pub(crate) fn bucket_of(place: &str) -> &str {
+    place.split_once('/').map_or(place, |(bucket, _)| bucket)
+}
+
+/// What stands behind the place in the key of an entity.
+pub(crate) fn behind_place<'a>(entity_key: &'a [u8], place: &str) -> &'a [u8] {
+    entity_key.get(place.len() + 2..).unwrap_or_default()
 }
 
 /// Refuses names that no bucket can have.
@@ -115,10 +126,13 @@ mod tests {
     #[test]
     fn keys_are_taken_apart_as_they_were_made() {
         let key = object_key("my-bucket", "a/b}{c");
-        assert_eq!(bucket_of(&key), Some("my-bucket"));
-        assert_eq!(behind_bucket(&key, "my-bucket"), b"a/b}{c");
-        assert_eq!(behind_bucket(&bucket_key("my-bucket"), "my-bucket"), b"");
-        assert_eq!(bucket_of(b"other"), None);
+        assert_eq!(place_of(&key), Some("my-bucket"));
+        assert_eq!(behind_place(&key, "my-bucket"), b"a/b}{c");
+        assert_eq!(behind_place(&bucket_key("my-bucket"), "my-bucket"), b"");
+        assert_eq!(place_of(b"other"), None);
+        let key = upload_key("my-bucket/7", "a/b", "id");
+        assert_eq!(place_of(&key).map(bucket_of), Some("my-bucket"));
+        assert_eq!(behind_place(&key, "my-bucket/7"), b"a/b\0id");
     }
 
     #[test]

@@ -261,7 +261,7 @@ fn remove_content(
 fn erase_upload(turn: &mut Turn<'_>, ask: &Ask<'_>, row: &VersionRow) -> Result<(), Error> {
     if let Content::Parts { upload, .. } = &row.content {
         let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
-        let key = upload_key(ask.request.bucket, ask.request.key, upload);
+        let key = upload_key(turn.place(), ask.request.key, upload);
         turn.host.send(Message { handler, key, input: bytes::Bytes::new(), delay_ms: 0, id: None })?;
     }
     Ok(())

@@ -241,7 +241,7 @@ pub(crate) fn with_checksum(
     let Some((upload, number)) = lacks_checksum(&reply) else {
         return Ok(Progress::Done(reply.to_bytes(&body)));
     };
-    let key = upload_key(request.bucket, request.key, upload);
+    let key = upload_key(turn.place(), request.key, upload);
     let operation = ObjectOperation::GetAttributes { version: None, parts_after: number - 1, max_parts: 1 };
     let ask = ObjectRequest {
         requester: request.requester.clone(),
@@ -288,7 +288,7 @@ pub(crate) fn read_more(
                 return Ok(Progress::Done(reply.to_bytes(b"")));
             };
             let total = u16::try_from(parts.len()).unwrap_or(u16::MAX);
-            let key = upload_key(request.bucket, request.key, upload);
+            let key = upload_key(turn.place(), request.key, upload);
             let call = turn.call((UPLOAD, READ), key, Bytes::copy_from_slice(input))?;
             Ok(Turn::then(call, move |_, output| {
                 let (reply, _) = ObjectReply::from_bytes(output)?;

@@ -6,7 +6,7 @@
 
 use millrace_api::objects::{
     Checksum, ChecksumAlgorithm, ChecksumKind, Content, Grant, ListedObject, ListedUpload, ListedVersion, ObjectInfo,
-    ObjectLock, Ownership, PublicAccessBlock, Retention, UploadInput, Versioning,
+    ObjectLock, Ownership, PublicAccessBlock, Retention, Slices, UploadInput, Versioning,
 };
 use millrace_base::{Error, ErrorCode, Value, ValueKind};
 use serde::de::DeserializeOwned;
@@ -20,7 +20,9 @@ pub(crate) const POLICY: &[u8] = b"policy";
 pub(crate) const LIFECYCLE: &[u8] = b"lifecycle";
 /// Of a bucket: the rules for notifications, a [`millrace_api::objects::Configuration`].
 pub(crate) const NOTIFICATION: &[u8] = b"notification";
-/// Of a bucket: [`UsageRow`].
+/// Of a bucket's slice: how much of the quota is the slice's, 8 bytes. See [`crate::slice_quota`].
+pub(crate) const SHARE: &[u8] = b"share";
+/// Of a bucket's slice: [`UsageRow`].
 pub(crate) const USAGE: &[u8] = b"usage";
 /// Of an object: the current version, [`VersionRow`]. Behind it stand an older version's order: newest first.
 pub(crate) const VERSION: &[u8] = b"m";
@@ -56,10 +58,12 @@ pub(crate) struct BucketRow {
     pub quota_bytes: Option<u64>,
     /// The app that it belongs to.
     pub app: Option<String>,
+    /// Where its objects lie.
+    pub slices: Slices,
 }
 
-/// The version of [`BucketRow`]. Version 1 had no app.
-const BUCKET_ROW_VERSION: u8 = 2;
+/// The version of [`BucketRow`]. Version 1 had no app, version 2 no slices.
+const BUCKET_ROW_VERSION: u8 = 3;
 
 impl BucketRow {
     /// As it is kept.
@@ -74,8 +78,9 @@ impl BucketRow {
     pub(crate) fn from_value(value: &Value) -> Result<Self, Error> {
         let row = match value.content().split_first() {
             Some((&BUCKET_ROW_VERSION, rest)) => postcard::from_bytes(rest),
-            // What it lacks at its end is an option, which is none.
-            Some((&1, rest)) => postcard::from_bytes(&[rest, &[0]].concat()),
+            // What they lack at their end is an option that is none, and a list that is empty.
+            Some((&2, rest)) => postcard::from_bytes(&[rest, &[0]].concat()),
+            Some((&1, rest)) => postcard::from_bytes(&[rest, &[0, 0]].concat()),
             Some((version, _)) => return Err(unreadable(&format!("version {version}"))),
             None => return Err(unreadable("it is empty")),
         };
@@ -301,16 +306,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_of_the_first_version_belongs_to_no_app() {
-        // A bucket of `ann` with a quota of 300 bytes, made in millisecond 5, as version 1 wrote it.
-        let kept = b"\x01\x05\x03ann\0\0\0\0\0\0\0\0\0\x01\xac\x02";
-        let row = BucketRow::from_value(&Value::new(ValueKind::Bytes, kept)).expect("readable");
-        let quota_bytes = Some(300);
-        assert_eq!(row, BucketRow { created_ms: 5, owner: "ann".to_owned(), quota_bytes, ..BucketRow::default() });
-        let given = BucketRow { app: Some("shop".to_owned()), ..row };
-        assert_eq!(BucketRow::from_value(&given.to_value()), Ok(given.clone()));
-        assert_eq!(given.to_value().content(), b"\x02\x05\x03ann\0\0\0\0\0\0\0\0\0\x01\xac\x02\x01\x04shop");
-        for bytes in [&b""[..], b"\x03", b"\x02\x05", b"\x01\x05"] {
+    fn a_bucket_of_an_older_version_has_no_app_and_one_slice() {
+        // A bucket of `ann` with a quota of 300 bytes, made in millisecond 5, as each version wrote it.
+        let versions = [
+            (&b"\x01\x05\x03ann\0\0\0\0\0\0\0\0\0\x01\xac\x02"[..], false, 1),
+            (b"\x02\x05\x03ann\0\0\0\0\0\0\0\0\0\x01\xac\x02\x01\x04shop", true, 1),
+            (b"\x03\x05\x03ann\0\0\0\0\0\0\0\0\0\x01\xac\x02\x01\x04shop\x02\xc3\x02\x07", true, 3),
+        ];
+        for (kept, has_app, slices) in versions {
+            let row = BucketRow::from_value(&Value::new(ValueKind::Bytes, kept)).expect("readable");
+            let app = has_app.then(|| "shop".to_owned());
+            assert_eq!(row.slices.count(), slices);
+            let expected =
+                BucketRow { created_ms: 5, owner: "ann".to_owned(), quota_bytes: Some(300), app, ..row.clone() };
+            assert_eq!(row, expected);
+            let written = row.to_value();
+            assert_eq!(BucketRow::from_value(&written), Ok(row));
+            assert!(kept[0] < BUCKET_ROW_VERSION || written.content() == kept, "{written:?}");
+        }
+        for bytes in [&b""[..], b"\x04", b"\x03\x05", b"\x02\x05", b"\x01\x05"] {
             assert!(BucketRow::from_value(&Value::new(ValueKind::Bytes, bytes)).is_err(), "{bytes:?}");
         }
     }

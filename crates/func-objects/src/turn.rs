@@ -4,6 +4,7 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{HandlerId, Host, NestedCall, OperationId, Program};
 
+use crate::names::{bucket_of, place_of};
 use crate::settings::SettingsCache;
 
 /// One turn of one activation.
@@ -57,7 +58,17 @@ impl Waiting {
     }
 }
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
+    /// The place of the bucket's slice that the activation's entity lies in.
+    pub(crate) fn place(&self) -> &'a str {
+        place_of(self.key).unwrap_or_default()
+    }
+
+    /// The bucket of that slice.
+    pub(crate) fn bucket(&self) -> &'a str {
+        bucket_of(self.place())
+    }
+
     /// Calls a handler of the app, of an entity.
     pub(crate) fn call(
         &mut self,

@@ -269,7 +269,7 @@ fn complete(
         content: Content::Parts { upload: id, parts: whole.parts },
     };
     let change = ChangeInput::Completed { settings: settings.output(), request: raw.to_vec(), row: Box::new(row) };
-    let call = turn.call((OBJECT, WRITE), object_key(request.bucket, request.key), encode(&change))?;
+    let call = turn.call((OBJECT, WRITE), object_key(turn.place(), request.key), encode(&change))?;
     let unused = whole.unused;
     Ok(Turn::then(call, move |turn, output| {
         let mut output: ChangeOutput = decode(&output)?;

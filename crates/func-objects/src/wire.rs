@@ -69,6 +69,24 @@ impl ChangeOutput {
     }
 }
 
+/// Fields with the contents of their values.
+pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a slice of a bucket is told by another.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum SliceInput {
+    /// The bucket's settings are these fields from now on.
+    Settings(Fields),
+    /// The same, for a slice in which nothing may be; without fields, there is no such slice any more.
+    Begin(Fields),
+    /// The bucket goes.
+    Remove,
+    /// How much is in it? It stays so until the transaction has ended.
+    Usage,
+    /// So many bytes may be in it.
+    Share(u64),
+}
+
 /// What a bucket asks of its owner's account.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum AccountInput {

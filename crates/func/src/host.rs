@@ -223,6 +223,9 @@ pub trait BuiltInHost {
     /// As for [`Host::set`].
     fn release_body(&mut self, number: u64) -> Result<(), Error>;
 
+    /// How many shards there are: with it, [`millrace_base::shard_of_key`] says where an entity is.
+    fn shard_count(&self) -> u16;
+
     /// The handler of that name, `[app, service, handler]`, in another app. What belongs to a built-in app belongs to no
     /// app, and what it sets off is some app's business. `on_behalf_of` names what sets it off, where the other app has to
     /// allow that.
@@ -315,6 +318,11 @@ pub trait Reader {
     /// # Errors
     /// Those of [`Host::get`].
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error>;
+
+    /// The entity's key. Empty: it cannot be said here, so the query has to be run.
+    fn key(&self) -> &[u8] {
+        b""
+    }
 
     /// A field of another entity of the same shard and app; the service is an index into the app's. `None`: it cannot be
     /// said here, so the query has to be run.

@@ -19,7 +19,7 @@ const PAGE: u16 = 1000;
 
 /// Whether an operation is one of this module.
 pub(crate) fn manages(kind: Kind) -> bool {
-    matches!(kind, Kind::S3Buckets | Kind::S3Bucket | Kind::S3SetQuota | Kind::S3SetApp)
+    matches!(kind, Kind::S3Buckets | Kind::S3Bucket | Kind::S3SetQuota | Kind::S3SetApp | Kind::S3SetSlices)
 }
 
 /// Runs one of the operations of this module.
@@ -42,6 +42,14 @@ pub(crate) async fn manage<B: Backend>(
                 Error::new(ErrorCode::BadRequest, r#"this is sent as {"app": "NAME"} or {"app": null}"#)
             })?;
             ask(session, "", &bucket, ObjectOperation::SetApp(owner.app)).await?;
+            Ok(reply::empty(StatusCode::NO_CONTENT))
+        }
+        Kind::S3SetSlices => {
+            let bucket = input.name(Parameter::Bucket)?.into_owned();
+            let body = input.body(&session.state).await?;
+            let Object::<Spread>(spread) = serde_json::from_slice(&body)
+                .map_err(|_| Error::new(ErrorCode::BadRequest, r#"this is sent as {"slices": NUMBER}"#))?;
+            ask(session, "", &bucket, ObjectOperation::SetSlices(spread.slices)).await?;
             Ok(reply::empty(StatusCode::NO_CONTENT))
         }
         _ => {
@@ -70,6 +78,12 @@ struct Owner {
     /// `null`: of no app.
     #[serde(deserialize_with = "Option::deserialize")]
     app: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Spread {
+    slices: u16,
 }
 
 #[derive(Serialize)]
@@ -132,6 +146,7 @@ async fn usage<B: Backend>(session: &Session<B>, bucket: &str) -> Reply {
         size_bytes: u64,
         quota_bytes: Option<u64>,
         app: Option<String>,
+        slices: u16,
     }
     let ObjectReply::Bucket(info) = ask(session, "", bucket, ObjectOperation::HeadBucket).await? else {
         return Err(unexpected());
@@ -147,6 +162,7 @@ async fn usage<B: Backend>(session: &Session<B>, bucket: &str) -> Reply {
         size_bytes: usage.size_bytes,
         quota_bytes: usage.quota_bytes,
         app: info.app,
+        slices: info.slices,
     };
     reply::json_value(StatusCode::OK, &body)
 }

@@ -94,6 +94,8 @@ pub enum Kind {
     S3SetQuota,
     /// `PUT /s3/buckets/{bucket}/app`.
     S3SetApp,
+    /// `PUT /s3/buckets/{bucket}/slices`.
+    S3SetSlices,
     /// A request that no operation answers.
     None,
     /// Something about records or their schemas.
@@ -101,7 +103,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 43] = [
+const KINDS: [(Kind, &str); 44] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -145,6 +147,7 @@ const KINDS: [(Kind, &str); 43] = [
     (Kind::KeepNode, "keep_node"),
     (Kind::RemoveNode, "remove_node"),
     (Kind::Restart, "restart"),
+    (Kind::S3SetSlices, "s3_set_slices"),
 ];
 
 impl Kind {
@@ -203,6 +206,7 @@ impl Kind {
             Kind::KeepNode => 40,
             Kind::RemoveNode => 41,
             Kind::Restart => 42,
+            Kind::S3SetSlices => 43,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

@@ -18,7 +18,8 @@ Examples:
   millrace s3 bucket list --user ann
   millrace s3 bucket usage photos
   millrace s3 bucket quota photos 10000000000
-  millrace s3 bucket app photos gallery";
+  millrace s3 bucket app photos gallery
+  millrace s3 bucket slices events 4";
 
 #[derive(Args, Debug)]
 pub(crate) struct S3Args {
@@ -133,6 +134,15 @@ pub(crate) enum BucketCommand {
         #[command(flatten)]
         node: NodeArgs,
     },
+    /// Spread an empty bucket over slices on different cores, or print their number as JSON
+    Slices {
+        /// Which
+        bucket: String,
+        /// 1 to 16: for a bucket that takes more writes than one core can do
+        slices: Option<u16>,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
     /// Set how many bytes a bucket may hold, or print it as JSON
     Quota {
         /// Which
@@ -173,6 +183,13 @@ fn bucket(command: &BucketCommand) -> Result<(), Failure> {
         }
         BucketCommand::App { bucket, app: Some(app), node } => {
             block_on(client(node)?.set_s3_app(bucket, Some(app.as_str()).filter(|app| *app != "none")))?;
+        }
+        BucketCommand::Slices { bucket, slices: None, node } => {
+            let usage = block_on(client(node)?.s3_bucket(bucket))?;
+            println!("{}", serde_json::json!({ "name": usage["name"], "slices": usage["slices"] }));
+        }
+        BucketCommand::Slices { bucket, slices: Some(slices), node } => {
+            block_on(client(node)?.set_s3_slices(bucket, *slices))?;
         }
         BucketCommand::Quota { bucket, quota: None, node } => {
             let usage = block_on(client(node)?.s3_bucket(bucket))?;

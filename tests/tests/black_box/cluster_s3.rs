@@ -55,6 +55,25 @@ fn add_ann(demo: &Demo, node: u16) {
     assert_eq!(added.code, Some(0), "{}", added.err);
 }
 
+/// A bucket with slices, whose shards have different owners, is the same at every node.
+fn slices_are_on_all_nodes(demo: &Demo) {
+    done(demo, 1, &["-X", "PUT"], "/spread");
+    let spread = user(demo, 2, &["bucket", "slices", "spread", "6"]);
+    assert_eq!(spread.code, Some(0), "{}", spread.err);
+    let content = |object: usize| format!("{object} ").repeat(if object < 6 { 1 } else { 5_000 });
+    for object in 0..12 {
+        put(demo, 1 + object as u16 % 3, &format!("/spread/{object:02}"), &content(object));
+    }
+    for node in 1..=3 {
+        let listed = done(demo, node, &[], "/spread?list-type=2");
+        let keys: Vec<usize> = listed.split("<Key>").skip(1).map(|key| key[..2].parse().expect("a number")).collect();
+        assert_eq!(keys, (0..12).collect::<Vec<_>>(), "at node {node}");
+        for object in 0..12 {
+            assert_eq!(done(demo, node, &[], &format!("/spread/{object:02}")), content(object), "at node {node}");
+        }
+    }
+}
+
 #[test]
 fn small_objects_and_users_are_the_same_at_every_node() {
     if !has_programs(&["curl"]) {
@@ -82,6 +101,7 @@ fn small_objects_and_users_are_the_same_at_every_node() {
     }
     // Whoever has the files of a node finds no secret in them.
     assert!(!has_secret(&folder), "secrets are encrypted");
+    slices_are_on_all_nodes(&demo);
     demo.kill(2);
     put(&demo, 1, "/photos/4", "more");
     // If the node that was killed led the others, a change has to wait for the next leader.

@@ -55,6 +55,7 @@ mod retention;
 mod s3_functions;
 mod s3_many;
 mod s3_objects;
+mod s3_slices;
 mod s3_users;
 mod scale;
 mod schedules;

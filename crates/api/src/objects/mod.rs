@@ -18,6 +18,7 @@ mod operation;
 mod refusal;
 mod reply;
 mod requester;
+mod slices;
 mod store;
 mod target;
 mod version;
@@ -42,6 +43,7 @@ pub use reply::{
     PartsPage, PolicyStatus, Usage,
 };
 pub use requester::{ObjectRequest, Requester, app_id};
+pub use slices::{Slices, moved, moved_to};
 pub use store::{BodyRead, BodyWrite, BodyWritten, ObjectAdministration, ObjectRead, Objects};
 pub use target::Target;
 pub use version::{ObjectInfo, PartInfo, Tag, VersionId};
@@ -49,10 +51,11 @@ pub use version::{ObjectInfo, PartInfo, Tag, VersionId};
 /// The app whose services keep buckets and objects. Users cannot deploy an app of this name.
 pub const OBJECTS_APP: &str = "objects";
 
-/// One entity a bucket, with the key `{bucket}`: its settings, who may what, how much is in it.
+/// One entity a slice of a bucket. Of the first the key is `{bucket}`: its settings, who may what, how much is in it. The
+/// others have the key `{bucket/n}`: a copy of the settings, and how much is in them.
 pub const BUCKET_SERVICE: &str = "bucket";
 
-/// One entity an object, with the key `{bucket}key`: its versions. It lies in its bucket's shard.
+/// One entity an object, with the key `{bucket}key`, or `{bucket/n}key`: its versions. It lies in its slice's shard.
 pub const OBJECT_SERVICE: &str = "object";
 
 /// One entity an upload, with the key `{bucket}key`, a zero byte and the upload's id: its parts.

@@ -179,6 +179,8 @@ pub enum ObjectOperation {
     GetWhole(ReadConditions),
     /// Gives the bucket to an app, or to none.
     SetApp(Option<String>),
+    /// Spreads an empty bucket over so many slices.
+    SetSlices(u16),
 }
 
 impl ObjectOperation {
@@ -221,6 +223,7 @@ impl ObjectOperation {
             | Self::DeleteConfiguration(_)
             | Self::SetQuota(_)
             | Self::SetApp(_)
+            | Self::SetSlices(_)
             | Self::Put(_)
             | Self::Delete(_)
             | Self::DeleteMany { .. }

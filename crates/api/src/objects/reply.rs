@@ -122,6 +122,8 @@ pub struct BucketInfo {
     pub has_object_lock: bool,
     /// The app that it belongs to. `ListBuckets` leaves it out.
     pub app: Option<String>,
+    /// Its slices. `ListBuckets` leaves it 0.
+    pub slices: u16,
 }
 
 /// A current object in a list.

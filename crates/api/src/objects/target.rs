@@ -1,6 +1,6 @@
 //! Where an operation runs.
 
-use super::{ACCOUNT_SERVICE, BUCKET_SERVICE, OBJECT_SERVICE, ObjectOperation, ObjectRequest, UPLOAD_SERVICE};
+use super::{ACCOUNT_SERVICE, BUCKET_SERVICE, OBJECT_SERVICE, ObjectOperation, ObjectRequest, Slices, UPLOAD_SERVICE};
 use crate::{READ_HANDLER, WRITE_HANDLER};
 
 /// The account of whoever signs nothing. It refuses them: no user has such an id.
@@ -18,12 +18,15 @@ pub struct Target {
 }
 
 impl ObjectRequest<'_> {
-    /// Where it runs: writes in the bucket, which hands them on; reads where they are about.
+    /// Where it runs: writes in the bucket, which hands them on; reads where they are about. `slices` are the bucket's, as
+    /// far as the caller knows: where it is wrong, the answer is [`super::moved`].
     #[must_use]
-    pub fn target(&self) -> Target {
-        let bucket = || ["{", self.bucket, "}"].concat().into_bytes();
-        let object = || ["{", self.bucket, "}", self.key].concat().into_bytes();
-        let upload = |id: &str| ["{", self.bucket, "}", self.key, "\0", id].concat().into_bytes();
+    pub fn target(&self, slices: &Slices) -> Target {
+        let is_in_slice = self.operation.is_about_object();
+        let place = if is_in_slice { slices.place(self.bucket, self.key) } else { self.bucket.into() };
+        let bucket = || ["{", &*place, "}"].concat().into_bytes();
+        let object = || ["{", &*place, "}", self.key].concat().into_bytes();
+        let upload = |id: &str| ["{", &*place, "}", self.key, "\0", id].concat().into_bytes();
         let target = |service, handler, key| Target { service, handler, key };
         match &self.operation {
             ObjectOperation::ListBuckets(_) => {
@@ -61,7 +64,7 @@ mod tests {
             request(None, "b", "", ObjectOperation::HeadBucket),
             request(None, "b", "k", ObjectOperation::AbortUpload { upload: "u".to_owned() }),
         ];
-        let keys = keys.map(|request| String::from_utf8(request.target().key).expect("text"));
+        let keys = keys.map(|request| String::from_utf8(request.target(&Slices::default()).key).expect("text"));
         assert_eq!(keys, ["-", "ann", "{b}k", "{b}", "{b}"]);
     }
 }

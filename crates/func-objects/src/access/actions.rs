@@ -20,7 +20,7 @@ pub fn of(operation: &ObjectOperation) -> Vec<Needed> {
         |version: &Option<String>, plain, versioned| vec![(if version.is_some() { versioned } else { plain }, true)];
     match operation {
         O::ListBuckets(_) | O::CreateBucket { .. } | O::GetCors { .. } | O::DeleteMany { .. } => Vec::new(),
-        O::SetQuota(_) | O::SetApp(_) | O::RefersTo { .. } => Vec::new(),
+        O::SetQuota(_) | O::SetApp(_) | O::SetSlices(_) | O::RefersTo { .. } => Vec::new(),
         O::HeadBucket | O::List(_) => bucket("s3:ListBucket"),
         O::ListVersions(_) => bucket("s3:ListBucketVersions"),
         O::ListUploads(_) => bucket("s3:ListBucketMultipartUploads"),

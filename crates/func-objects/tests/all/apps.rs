@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    Configuration, ObjectOperation, ObjectReply, ObjectRequest, PutInput, ReadConditions, Refusal, Requester,
+    Configuration, ObjectOperation, ObjectReply, ObjectRequest, PutInput, ReadConditions, Refusal, Requester, Slices,
     UploadInput, WrittenBody, app_id,
 };
 use millrace_base::{ErrorCode, limits};
@@ -34,7 +34,7 @@ fn give(world: &mut World, who: &str, app: Option<&str>) -> Result<ObjectReply, 
 }
 
 #[test]
-fn an_app_uses_its_own_buckets_and_no_others() {
+pub fn an_app_uses_its_own_buckets_and_no_others() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     assert_eq!(put(&mut world, "shop", "k", b"v"), Err(Refusal::AccessDenied));
@@ -63,7 +63,7 @@ fn an_app_uses_its_own_buckets_and_no_others() {
 }
 
 #[test]
-fn a_policy_lets_an_app_in_and_keeps_it_out() {
+pub fn a_policy_lets_an_app_in_and_keeps_it_out() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     world.put("alice", "photos", "k", UploadInput::default()).expect("hers");
@@ -96,11 +96,11 @@ fn failure(world: &mut World, key: &str) -> Option<ErrorCode> {
     let (id, operation) = (app_id("shop"), ObjectOperation::GetWhole(ReadConditions::default()));
     let requester = Requester::function(&id);
     let request = ObjectRequest { requester, bucket: "photos", key, operation, body: Bytes::new() };
-    world.call(OBJECT, 0, &request.target().key, &request.to_bytes()).err().map(|error| error.code)
+    world.call(OBJECT, 0, &request.target(&Slices::default()).key, &request.to_bytes()).err().map(|error| error.code)
 }
 
 #[test]
-fn a_read_sees_one_object_whole() {
+pub fn a_read_sees_one_object_whole() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     give(&mut world, "system", Some("shop")).expect("given");

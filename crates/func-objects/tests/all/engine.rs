@@ -49,7 +49,7 @@ fn version(reply: Result<ObjectReply, Refusal>) -> String {
 }
 
 #[test]
-fn small_objects_come_back_with_their_content() {
+pub fn small_objects_come_back_with_their_content() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let body = Bytes::from_static(b"hello");
@@ -71,7 +71,7 @@ fn small_objects_come_back_with_their_content() {
 }
 
 #[test]
-fn versions_come_and_go() {
+pub fn versions_come_and_go() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let input = UploadInput::default;
@@ -134,7 +134,7 @@ fn complete(upload: &str, parts: &[CompletePart]) -> ObjectOperation {
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn uploads_become_objects_and_leave_nothing_behind() {
+pub fn uploads_become_objects_and_leave_nothing_behind() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let id = begin(&mut world, "alice", "k");
@@ -172,7 +172,7 @@ fn uploads_become_objects_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_part_is_read_with_its_own_checksum() {
+pub fn a_part_is_read_with_its_own_checksum() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let algorithm = ChecksumAlgorithm::Crc32;
@@ -204,7 +204,7 @@ fn a_part_is_read_with_its_own_checksum() {
 }
 
 #[test]
-fn a_part_has_the_checksum_of_its_upload_or_is_refused() {
+pub fn a_part_has_the_checksum_of_its_upload_or_is_refused() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let input = UploadInput { checksum: Some((ChecksumAlgorithm::Sha1, None)), ..UploadInput::default() };
@@ -226,7 +226,7 @@ fn a_part_has_the_checksum_of_its_upload_or_is_refused() {
 }
 
 #[test]
-fn uploads_under_way_go_when_aborted_and_with_their_bucket() {
+pub fn uploads_under_way_go_when_aborted_and_with_their_bucket() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let aborted = begin(&mut world, "alice", "k");
@@ -245,7 +245,7 @@ fn uploads_under_way_go_when_aborted_and_with_their_bucket() {
 }
 
 #[test]
-fn a_suspended_write_over_an_object_of_parts_leaves_no_rows() {
+pub fn a_suspended_write_over_an_object_of_parts_leaves_no_rows() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let id = begin(&mut world, "alice", "k");
@@ -261,7 +261,7 @@ fn a_suspended_write_over_an_object_of_parts_leaves_no_rows() {
 }
 
 #[test]
-fn strangers_get_what_lists_and_policies_give() {
+pub fn strangers_get_what_lists_and_policies_give() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     let public = UploadInput { access: AccessInput::Canned(CannedAccess::PublicRead), ..UploadInput::default() };
@@ -303,7 +303,7 @@ fn strangers_get_what_lists_and_policies_give() {
 }
 
 #[test]
-fn who_began_an_upload_may_abort_it() {
+pub fn who_began_an_upload_may_abort_it() {
     let mut world = World::default();
     world.bucket("alice", "photos");
     configure(&mut world, "photos", Configuration::Access(AccessInput::Canned(CannedAccess::PublicReadWrite)));
@@ -319,7 +319,7 @@ fn who_began_an_upload_may_abort_it() {
 }
 
 #[test]
-fn locked_versions_stay() {
+pub fn locked_versions_stay() {
     let mut world = World::default();
     let create = ObjectOperation::CreateBucket { access: AccessInput::None, object_lock: true, ownership: None };
     assert!(world.ask("alice", "photos", "", create).is_ok());

@@ -7,7 +7,7 @@ use millrace_api::objects::{
 };
 use proptest::prelude::*;
 
-use super::world::World;
+use super::world::{World, with_slices};
 
 fn world_with<'k>(keys: impl IntoIterator<Item = &'k str>) -> World {
     let mut world = World::default();
@@ -63,7 +63,7 @@ fn request(prefix: &str, delimiter: &str, after: &str, limit: u16) -> ListReques
 }
 
 #[test]
-fn pages_follow_the_table() {
+pub fn pages_follow_the_table() {
     // Prefix, delimiter, after, limit; the items, the cut keys, where the next page begins.
     type Row = ((&'static str, &'static str, &'static str, u16), &'static str, &'static str, &'static str);
     let table: &[Row] = &[
@@ -124,11 +124,12 @@ proptest! {
 
     #[test]
     fn pages_are_those_of_the_model(
+        slices in 1_u16..4,
         keys in keys(),
         asked in prop::collection::vec((text(), text(), text(), 0_u16..8), 1..10),
         limit in 1_u16..5,
     ) {
-        let mut world = world_with(keys.iter().map(String::as_str));
+        let mut world = with_slices(slices, || world_with(keys.iter().map(String::as_str)));
         for (prefix, delimiter, after, limit) in &asked {
             let request = request(prefix, delimiter, after, *limit);
             prop_assert_eq!(page(&mut world, &request), model(&keys, &request), "{:?}", request);
@@ -141,13 +142,14 @@ proptest! {
 
     #[test]
     fn pages_of_versions_together_are_the_whole(
+        slices in 1_u16..4,
         keys in keys(),
         prefix in text(),
         delimiter in text(),
         counts in prop::collection::vec(0_usize..4, 25),
         limit in 1_u16..5,
     ) {
-        let mut world = world_with([]);
+        let mut world = with_slices(slices, || world_with([]));
         let configuration = Configuration::Versioning(Versioning::Enabled);
         let enable = ObjectOperation::PutConfiguration { configuration, is_confirmed: false };
         prop_assert!(world.ask("alice", "photos", "", enable).is_ok());
@@ -216,7 +218,7 @@ fn versions(world: &mut World, limit: u16) -> Vec<String> {
 }
 
 #[test]
-fn a_folder_whose_objects_are_deleted_is_not_shown() {
+pub fn a_folder_whose_objects_are_deleted_is_not_shown() {
     let mut world = world_with([]);
     keep_versions(&mut world);
     for key in ["a/1", "a/2", "b/1", "b/2"] {
@@ -232,7 +234,7 @@ fn a_folder_whose_objects_are_deleted_is_not_shown() {
 }
 
 #[test]
-fn pages_of_one_objects_versions_go_on_behind_any_of_them() {
+pub fn pages_of_one_objects_versions_go_on_behind_any_of_them() {
     let mut world = world_with(["k"]);
     keep_versions(&mut world);
     let mut expected = vec!["null".to_owned()];
@@ -263,7 +265,7 @@ fn pages_of_one_objects_versions_go_on_behind_any_of_them() {
 }
 
 #[test]
-fn an_object_with_more_versions_than_a_scan_gives_is_listed_whole() {
+pub fn an_object_with_more_versions_than_a_scan_gives_is_listed_whole() {
     let mut world = world_with([]);
     keep_versions(&mut world);
     let mut expected = Vec::new();

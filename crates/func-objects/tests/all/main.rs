@@ -5,4 +5,5 @@ mod engine;
 mod lifecycle;
 mod lists;
 mod notifications;
+mod slices;
 mod world;

@@ -1,12 +1,14 @@
 //! A world in memory around the engine: one shard that runs transactions one after the other, without locks, log or
 //! disk. A transaction takes effect as a whole or not at all. Messages wait until they are delivered.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use millrace_api::WRITE_HANDLER;
 use millrace_api::objects::{
-    AccessInput, BodyDigests, ObjectOperation, ObjectReply, ObjectRequest, PutInput, Refusal, Requester, UploadInput,
-    WrittenBody,
+    AccessInput, BodyDigests, ObjectOperation, ObjectReply, ObjectRequest, PutInput, Refusal, Requester, Slices,
+    Target, UploadInput, WrittenBody, moved_to,
 };
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
@@ -49,6 +51,8 @@ pub struct World {
     bodies: u64,
     /// Happens before bodies are read the next time.
     pub before_read: Option<fn(&mut World)>,
+    /// What is known of buckets' slices, right or not.
+    pub known: BTreeMap<String, Slices>,
 }
 
 struct Frame<'a> {
@@ -129,6 +133,9 @@ impl BuiltInHost for Frame<'_> {
         assert!(!self.is_query, "a query cannot change anything");
         self.effects.released.push(number);
         Ok(())
+    }
+    fn shard_count(&self) -> u16 {
+        64
     }
     fn find(&mut self, [app, service, handler]: [&str; 3], bucket: Option<&str>) -> Result<HandlerId, Error> {
         if bucket != Some("photos") {
@@ -217,11 +224,27 @@ impl Host for Frame<'_> {
     fn log(&mut self, _level: LogLevel, _line: &str) {}
 }
 
+thread_local! {
+    static SLICES: Cell<u16> = const { Cell::new(1) };
+}
+
+/// Slices that a new bucket gets.
+pub fn slices() -> usize {
+    usize::from(SLICES.get())
+}
+
+/// Runs something in which every bucket has so many slices.
+pub fn with_slices<T>(slices: u16, run: impl FnOnce() -> T) -> T {
+    SLICES.set(slices);
+    let result = run();
+    SLICES.set(1);
+    result
+}
+
 /// Services of the app, by index.
 pub const BUCKET: u16 = 0;
 pub const OBJECT: u16 = 1;
 pub const UPLOAD: u16 = 2;
-pub const ACCOUNT: u16 = 3;
 
 impl Default for World {
     fn default() -> Self {
@@ -244,6 +267,7 @@ impl Default for World {
             random: 1,
             bodies: 0,
             before_read: None,
+            known: BTreeMap::new(),
         }
     }
 }
@@ -361,26 +385,24 @@ impl World {
         panic!("messages have no end");
     }
 
-    /// Asks for an operation as the node does. With the content of small objects.
+    /// Asks for an operation as the node does: where it thinks that the object is, and then where it is. With the content of
+    /// small objects.
     pub fn ask_with_body(&mut self, request: &ObjectRequest<'_>) -> Result<(ObjectReply, Bytes), Refusal> {
-        let bucket = format!("{{{}}}", request.bucket).into_bytes();
-        let object = [&bucket[..], request.key.as_bytes()].concat();
-        let (service, key) = match &request.operation {
-            ObjectOperation::ListBuckets(_) => (ACCOUNT, request.requester.id.unwrap_or_default().as_bytes().to_vec()),
-            ObjectOperation::ListParts { upload, .. } => (UPLOAD, [&object[..], b"\0", upload.as_bytes()].concat()),
-            ObjectOperation::RefersTo { part: Some((upload, _)), .. } => {
-                (UPLOAD, [&object[..], b"\0", upload.as_bytes()].concat())
-            }
-            ObjectOperation::CheckWrite { .. } => (BUCKET, bucket),
-            operation if operation.is_about_object() && !operation.is_write() => (OBJECT, object),
-            _ => (BUCKET, bucket),
-        };
-        let handler = u16::from(request.operation.is_write());
-        let result = self.call(service, handler, &key, &request.to_bytes());
-        match result {
-            Ok(output) => Ok(ObjectReply::from_bytes(output).expect("a reply")),
-            Err(error) => Err(Refusal::of(&error).unwrap_or_else(|| panic!("{:?}: {error:?}", request.operation))),
+        for _ in 0..3 {
+            let known = self.known.get(request.bucket).cloned().unwrap_or_default();
+            let Target { service, handler, key } = request.target(&known);
+            let place = |service: &Service| service.name.as_str() == request.target(&known).service;
+            let service = self.services.iter().position(place).unwrap_or_else(|| panic!("{service}")) as u16;
+            let error = match self.call(service, u16::from(handler == WRITE_HANDLER), &key, &request.to_bytes()) {
+                Ok(output) => return Ok(ObjectReply::from_bytes(output).expect("a reply")),
+                Err(error) => error,
+            };
+            let Some(slices) = moved_to(&error) else {
+                return Err(Refusal::of(&error).unwrap_or_else(|| panic!("{:?}: {error:?}", request.operation)));
+            };
+            self.known.insert(request.bucket.to_owned(), slices);
         }
+        panic!("the bucket is nowhere: {:?}", request.operation);
     }
 
     pub fn ask(&mut self, who: &str, bucket: &str, key: &str, operation: ObjectOperation) -> Answered {
@@ -394,6 +416,15 @@ impl World {
     pub fn bucket(&mut self, who: &str, bucket: &str) {
         let create = ObjectOperation::CreateBucket { access: AccessInput::None, object_lock: false, ownership: None };
         assert_eq!(self.ask(who, bucket, "", create), Ok(ObjectReply::Done));
+        let slices = SLICES.get();
+        if slices > 1 {
+            self.spread(bucket, slices);
+        }
+    }
+
+    /// Gives a bucket so many slices.
+    pub fn spread(&mut self, bucket: &str, slices: u16) {
+        assert_eq!(self.ask("system", bucket, "", ObjectOperation::SetSlices(slices)), Ok(ObjectReply::Done));
     }
 
     /// A content that a front has written: a body of its own.

@@ -106,7 +106,7 @@ pub(super) const USERS: &[Operation] = &[
             status: 200,
             description: "The bucket. The numbers are exact: they change with each write.",
             body: json(
-                r#"{"type":"object","required":["name","owner","created_ms","objects","size_bytes","quota_bytes","app"],"properties":{"name":{"type":"string"},"owner":{"type":"string"},"created_ms":{"type":"integer"},"objects":{"type":"integer","description":"Versions with content."},"size_bytes":{"type":"integer","description":"Their bytes, and those of parts of uploads under way."},"quota_bytes":{"type":["integer","null"]},"app":{"type":["string","null"],"description":"The app that it belongs to."}}}"#,
+                r#"{"type":"object","required":["name","owner","created_ms","objects","size_bytes","quota_bytes","app","slices"],"properties":{"name":{"type":"string"},"owner":{"type":"string"},"created_ms":{"type":"integer"},"objects":{"type":"integer","description":"Versions with content."},"size_bytes":{"type":"integer","description":"Their bytes, and those of parts of uploads under way."},"quota_bytes":{"type":["integer","null"]},"app":{"type":["string","null"],"description":"The app that it belongs to."},"slices":{"type":"integer","description":"Over how many shards it is spread."}}}"#,
             ),
         }],
         ..LIST
@@ -131,6 +131,17 @@ pub(super) const USERS: &[Operation] = &[
             r#"{"type":"object","required":["app"],"additionalProperties":false,"properties":{"app":{"type":["string","null"],"description":"null: it belongs to no app."}}}"#,
         ),
         answers: &[Answer { status: 204, description: "Set; the app's functions may use it from now on.", body: None }],
+        ..LIST
+    },
+    Operation {
+        kind: Kind::S3SetSlices,
+        method: "PUT",
+        path: &[literal("s3"), literal("buckets"), BUCKET, literal("slices")],
+        summary: "Spread an empty bucket of S3 over cores",
+        request: json(
+            r#"{"type":"object","required":["slices"],"additionalProperties":false,"properties":{"slices":{"type":"integer","minimum":1,"maximum":16}}}"#,
+        ),
+        answers: &[Answer { status: 204, description: "Set, or it was so before.", body: None }],
         ..LIST
     },
 ];

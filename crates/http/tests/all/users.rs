@@ -168,7 +168,7 @@ fn buckets_are_listed_measured_and_bounded() {
     assert_eq!(listed, serde_json::json!({ "buckets": [bucket("a"), bucket("b")] }));
     let expected = serde_json::json!({
         "name": "photos", "owner": "id", "created_ms": 7, "objects": 3, "size_bytes": 30, "quota_bytes": 100,
-        "app": "shop",
+        "app": "shop", "slices": 4,
     });
     assert_eq!(server.ask("GET /s3/buckets/photos", b"").json(), expected);
     server.ask("GET /s3/buckets/missing", b"").assert_problem("object-refused");
@@ -180,6 +180,10 @@ fn buckets_are_listed_measured_and_bounded() {
     }
     for body in ["", "{}", r#"{"app":5}"#] {
         server.ask("PUT /s3/buckets/photos/app", body.as_bytes()).assert_problem("bad-request");
+    }
+    assert_eq!(server.ask("PUT /s3/buckets/photos/slices", br#"{"slices":4}"#).status, 204);
+    for body in ["", "{}", r#"{"slices":-1}"#, r#"{"slices":null}"#, r#"{"slices":100000}"#] {
+        server.ask("PUT /s3/buckets/photos/slices", body.as_bytes()).assert_problem("bad-request");
     }
     for body in ["", "{}", "5", r#"{"quota_bytes":-1}"#, r#"{"quota_bytes":1.5}"#, r#"{"quota":1}"#] {
         server.ask("PUT /s3/buckets/photos/quota", body.as_bytes()).assert_problem("bad-request");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use millrace_api::objects::{BodyOwner, BodyWrite, BodyWritten, ChecksumAlgorithm, WrittenBody};
 use millrace_base::{Error, ErrorCode, ShardId};
-use millrace_blobs::{BodyWriter, Unsettled, Written};
+use millrace_blobs::{BodyName, BodyWriter, Unsettled, Written};
 use millrace_checksum::Hasher;
 
 use super::errors::body_failed;
@@ -219,14 +219,25 @@ impl BodyIn {
 
 /// A body that is durable. Dropping it frees the body, unless [`BodyDone::keep`] was called.
 pub struct BodyDone {
-    body: WrittenBody,
-    inline: Bytes,
+    pub(super) body: WrittenBody,
+    pub(super) inline: Bytes,
     unsettled: Option<Unsettled>,
     carrier: Option<Arc<Carrier>>,
     _turnstile: Turnstile,
 }
 
 impl BodyDone {
+    /// The body's name; `None` for a small one, which travels with the operation.
+    pub(super) fn name(&self) -> Option<BodyName> {
+        self.unsettled.as_ref().map(Unsettled::name)
+    }
+
+    /// The same, with what hashing gave when the content came.
+    pub(super) fn with_digests_of(mut self, first: &Self) -> Self {
+        self.body.digests.clone_from(&first.body.digests);
+        self
+    }
+
     /// An entry refers to it now. Or nobody knows whether one does: then a later look finds out.
     pub(crate) fn keep(mut self) {
         if let Some(unsettled) = self.unsettled.take() {

@@ -133,7 +133,9 @@ async fn refers(node: &CoreHandle, body: &Owned) -> Result<bool, Error> {
 async fn ask(node: &CoreHandle, owner: &BodyOwner<'_>, operation: ObjectOperation) -> Result<bool, Error> {
     let requester = Requester { is_system: true, ..Requester::default() };
     let request = ObjectRequest { requester, bucket: owner.bucket, key: owner.key, operation, body: Bytes::new() };
-    match node.run_object(&super::aim(&request)).reply().await {
+    let aim = node.aim(&request);
+    let begun = node.run_object(&aim);
+    match node.follow(aim, begun).await {
         Ok((ObjectReply::RefersTo(refers), _)) => Ok(refers),
         Ok(_) => Err(Error::new(ErrorCode::Internal, "a question about a body was answered with something else")),
         // The bucket is gone, and with it everything in it.

@@ -8,6 +8,7 @@ mod body_read;
 mod body_write;
 mod care;
 mod errors;
+mod slices;
 mod start;
 mod store;
 mod syncer;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::objects::{
     BodyOwner, ChecksumAlgorithm, Content, OBJECTS_APP, ObjectAdministration, ObjectRead, ObjectReply, ObjectRequest,
-    Objects, Target, body_lost,
+    Objects, Slices, Target, body_lost, moved_to,
 };
 use millrace_api::{Begun, Principal, READ_HANDLER};
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
@@ -34,6 +35,7 @@ pub(crate) use body_read::{obtain, read_whole};
 pub use body_write::{BodyDone, BodyIn};
 pub(crate) use care::look_after;
 pub(crate) use errors::body_failed;
+use slices::Arrived;
 pub(crate) use start::{BODIES, objects_app, open_bodies, refuse_users_own};
 pub(crate) use store::BodyStore;
 
@@ -70,8 +72,8 @@ struct Aim {
     input: Bytes,
 }
 
-fn aim(request: &ObjectRequest<'_>) -> Aim {
-    let Target { service, handler, key } = request.target();
+fn aim(request: &ObjectRequest<'_>, slices: &Slices) -> Aim {
+    let Target { service, handler, key } = request.target(slices);
     Aim { service, handler, key, input: request.to_bytes() }
 }
 
@@ -182,21 +184,25 @@ impl Objects for CoreHandle {
     type BodyRead = BodyOut;
 
     fn object(&self, request: ObjectRequest<'_>, written: Option<BodyDone>) -> Begun<ObjectReply> {
-        let begun = self.run_object(&aim(&request));
+        let aim = self.aim(&request);
         let Some(written) = written else {
-            return match begun {
-                Begun::Ended(result) => Begun::Ended(result.map(|(reply, _)| reply)),
-                waiting => Begun::waits(async move { waiting.reply().await.map(|(reply, _)| reply) }),
+            return match self.run_object(&aim) {
+                Begun::Ended(Ok((reply, _))) => Begun::Ended(Ok(reply)),
+                Begun::Ended(Err(error)) if moved_to(&error).is_none() => Begun::Ended(Err(error)),
+                begun => {
+                    let node = self.clone();
+                    Begun::waits(async move { node.follow(aim, begun).await.map(|(reply, _)| reply) })
+                }
             };
         };
+        let (node, begun) = (self.clone(), self.begin_at(&aim, Some(&written)));
         // A client that goes away does not leave the body without an answer: it would be taken for one that nothing
         // refers to, while the entry that does is on its way.
         let settling = tokio::task::spawn_local(async move {
-            let result = begun.reply().await;
+            let Arrived { result, written } = node.follow_with(aim, begun, Some(written)).await;
             match &result {
-                Ok(_) => written.keep(),
                 Err(error) if has_no_effect(error) => drop(written),
-                Err(_) => written.keep(),
+                _ => written.into_iter().for_each(BodyDone::keep),
             }
             result.map(|(reply, _)| reply)
         });
@@ -206,10 +212,10 @@ impl Objects for CoreHandle {
     }
 
     fn read_object(&self, request: ObjectRequest<'_>) -> Begun<ObjectRead<BodyOut>> {
-        let aim = aim(&request);
-        let shard = self.shard_of(&aim.key);
+        let aim = self.aim(&request);
         let first = match self.run_object(&aim) {
-            Begun::Ended(result) => match result.and_then(|reply| self.opened(shard, reply)) {
+            Begun::Ended(Err(error)) if moved_to(&error).is_some() => Some(Begun::Ended(Err(error))),
+            Begun::Ended(result) => match result.and_then(|reply| self.opened(self.shard_of(&aim.key), reply)) {
                 Ok(None) => None,
                 Ok(Some(read)) => return Begun::Ended(Ok(read)),
                 Err(error) => return Begun::Ended(Err(error)),
@@ -217,7 +223,7 @@ impl Objects for CoreHandle {
             waiting => Some(waiting),
         };
         let node = self.clone();
-        Begun::waits(async move { node.read_again(shard, aim, first).await })
+        Begun::waits(async move { node.read_again(aim, first).await })
     }
 
     fn begin_body(
@@ -226,26 +232,39 @@ impl Objects for CoreHandle {
         length: Option<u64>,
         checksums: &[ChecksumAlgorithm],
     ) -> Result<BodyIn, Error> {
-        let store = self.body_store()?;
-        let shard = self.shard_of(["{", owner.bucket, "}"].concat().as_bytes());
-        let body = BodyIn::new(&store, (self.index(), shard), owner, length, checksums)?;
-        Ok(body.with(self.shared().carrier.clone()))
+        let slices = self.slices_of(owner.bucket);
+        let shard = self.shard_of(["{", &*slices.place(owner.bucket, owner.key), "}"].concat().as_bytes());
+        self.begin_body_in(shard, owner, length, checksums)
     }
 }
 
 impl CoreHandle {
-    /// Reads until metadata and bodies belong together.
-    async fn read_again(
+    fn begin_body_in(
         &self,
         shard: ShardId,
-        aim: Aim,
-        first: Option<Begun<Answered>>,
-    ) -> Result<ObjectRead<BodyOut>, Error> {
+        owner: &BodyOwner<'_>,
+        length: Option<u64>,
+        checksums: &[ChecksumAlgorithm],
+    ) -> Result<BodyIn, Error> {
+        let store = self.body_store()?;
+        let body = BodyIn::new(&store, (self.index(), shard), owner, length, checksums)?;
+        Ok(body.with(self.shared().carrier.clone()))
+    }
+
+    /// Reads until metadata and bodies belong together.
+    async fn read_again(&self, mut aim: Aim, first: Option<Begun<Answered>>) -> Result<ObjectRead<BodyOut>, Error> {
         let mut begun = first;
         let mut before = None;
         for _ in 0..READ_ATTEMPTS {
             let next = begun.take().unwrap_or_else(|| self.run_object(&aim));
-            let reply = next.reply().await?;
+            let reply = match next.reply().await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    aim = self.aim_again(&aim, Some(&error))?.ok_or(error)?;
+                    continue;
+                }
+            };
+            let shard = self.shard_of(&aim.key);
             let (info, content) = match &reply {
                 (ObjectReply::Object { info, content }, _) => (Some(info.clone()), Some(content.clone())),
                 _ => (None, None),

@@ -9,6 +9,7 @@ use millrace_base::{Error, ErrorCode};
 use millrace_blobs::{Bodies, BodyName};
 use millrace_io::HeldDisk;
 
+use super::slices::KnownSlices;
 use super::syncer::Syncer;
 use crate::pool::Pool;
 
@@ -30,6 +31,8 @@ pub(crate) struct BodyStore {
     pub disk: Arc<HeldDisk>,
     pub pool: Pool,
     pub syncers: Vec<Syncer>,
+    /// Where bodies belong.
+    pub slices: KnownSlices,
     under_way: AtomicUsize,
 }
 
@@ -61,7 +64,17 @@ impl BodyStore {
             syncers.push(syncer);
             threads.push(thread);
         }
-        Ok((Arc::new(Self { bodies, disk, pool, syncers, under_way: AtomicUsize::new(0) }), threads))
+        Ok((
+            Arc::new(Self {
+                bodies,
+                disk,
+                pool,
+                syncers,
+                slices: KnownSlices::default(),
+                under_way: AtomicUsize::new(0),
+            }),
+            threads,
+        ))
     }
 
     /// A place for one more body.

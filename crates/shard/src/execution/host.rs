@@ -424,6 +424,10 @@ impl BuiltInHost for TurnHost<'_, '_> {
         Ok(())
     }
 
+    fn shard_count(&self) -> u16 {
+        self.shard_count
+    }
+
     fn find(&mut self, names: [&str; 3], on_behalf_of: Option<&str>) -> Result<HandlerId, Error> {
         find_elsewhere(self.program(), names, on_behalf_of, self.world)
     }

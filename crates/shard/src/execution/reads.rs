@@ -20,6 +20,7 @@ struct Committed<'a> {
     rows: &'a mut Rows,
     locks: &'a Locks,
     loaded: &'a Loaded,
+    key: &'a [u8],
     entity: &'a EntityKey,
     now: UnixMillis,
 }
@@ -39,6 +40,10 @@ impl Reader for Committed<'_> {
 
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
         self.rows.store().get(self.entity, field).map_err(|error| store_failed(&error))
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key
     }
 
     fn get_beside(&mut self, service: u16, key: &[u8], field: &[u8]) -> Result<Option<Option<Value>>, Error> {
@@ -77,7 +82,7 @@ impl Execution {
         if rows.is_cold(&entity) || !can_tell(&self.locks, rows, &entity) {
             return None;
         }
-        let mut reader = Committed { rows, locks: &self.locks, loaded, entity: &entity, now: world.now };
+        let mut reader = Committed { rows, locks: &self.locks, loaded, key, entity: &entity, now: world.now };
         world.engine.answer(query, input, &mut reader)
     }
 

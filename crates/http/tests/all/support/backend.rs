@@ -456,6 +456,7 @@ impl ObjectAdministration for MockBackend {
                 created_ms: 7,
                 owner: "id".to_owned(),
                 app: Some("shop".to_owned()),
+                slices: 4,
                 ..BucketInfo::default()
             })),
             (ObjectOperation::GetUsage, _) => {
