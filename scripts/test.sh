@@ -66,8 +66,8 @@ workspace=(--quiet --release --locked --workspace)
 step "compilation of the tests" cargo test "${workspace[@]}" --tests --no-run
 step "cargo test" cargo test "${workspace[@]}" --exclude millrace-tests --tests
 step "harness of the black box" cargo test "${workspace[@]}" --lib machine::
-# These mostly wait, so one more than there are CPUs runs at a time. Some of the others measure CPU time.
-step "black box" env RUST_TEST_THREADS="$(($(nproc) + 1))" cargo test "${workspace[@]}" --test black_box --test descriptors
+# Some of them measure CPU time, so no more than one a CPU runs at a time.
+step "black box" cargo test "${workspace[@]}" --test black_box --test descriptors
 if [ -s "$MILLRACE_TEST_SKIPPED" ]; then
     echo "== NOT CHECKED on this machine:"
     sed 's/^skipped: /   /' "$MILLRACE_TEST_SKIPPED"

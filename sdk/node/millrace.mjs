@@ -187,8 +187,8 @@ class Attempt {
     const sorted = [...this.fields].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
     return sorted.filter(([n]) => n.startsWith(prefix) && (after === undefined || Buffer.compare(Buffer.from(n), Buffer.from(after)) > 0)).slice(0, limit);
   }
-  async step(name, code) {
-    const operation = this.issue(STEP, bytes(name), bytes(""));
+  async step(name, code, { retry } = {}) {
+    const operation = this.issue(STEP, bytes(name), bytes(retry ? JSON.stringify(retry) : ""));
     let result = await this.result(operation);
     if (result.kind === RAW && result.data.length === 0) {
       const at = this.inputs.findIndex((given) => given.operation === operation);
@@ -215,13 +215,13 @@ class Attempt {
       delete: (name) => this.write(name, null),
       fields: (options) => this.scan(options).map(([name]) => name),
       entries: (options) => this.scan(options).map(([name, value]) => [name, fromValue(value)]),
-      call: (s, k, h, i) => this.perform(CALL, target(s, k, h, i)),
+      call: (s, k, h, i, { retry } = {}) => this.perform(retry ? [CALL, 1] : CALL, target(s, k, h, i), retry ? bytes(JSON.stringify(retry)) : Buffer.alloc(0)),
       send: (s, k, h, i, { delay_ms = 0, id = "" } = {}) => this.perform(id ? [SEND, 1] : SEND, target(s, k, h, i), u64(delay_ms), id ? bytes(id) : Buffer.alloc(0)),
       signal: (id, name, payload) => this.emit(SIGNAL, Buffer.concat([id, name, JSON.stringify(payload ?? null)].map(bytes))),
       compensate: (s, k, h, i) => this.emit(COMPENSATE, target(s, k, h, i)),
       sleep: (ms) => this.perform(SLEEP, u64(ms)),
       wait: (name, options) => this.perform(WAIT, bytes(name), limit(options)), result: (id, options) => this.perform(AWAIT, bytes(id), limit(options)),
-      step: (name, code) => this.step(name, code),
+      step: (name, code, options) => this.step(name, code, options),
       fetch: (url, options = {}) => this.fetch(url, options),
       record: (type, id) => this.record(type, id),
       now: () => start.now,
@@ -252,7 +252,7 @@ class Attempt {
 
 const isHandler = ([name, handler]) => typeof handler === "function" && !name.startsWith("_");
 const discovery = (services) => ({
-  protocol: { min: 1, max: 2 }, mode: "request-reply", sdk: "millrace-node/0.1.0",
+  protocol: { min: 1, max: 3 }, mode: "request-reply", sdk: "millrace-node/0.1.0",
   services: Object.entries(services).map(([name, { default: handlers = {}, routes = {}, schedules = {} }]) => ({
     name, fields: [], whole_up_to_bytes: WHOLE_LIMIT,
     handlers: Object.entries(handlers).filter(isHandler).map(([name, h]) => ({ name, kind: h.millraceKind ?? "transaction" })),
@@ -275,7 +275,7 @@ async function answer(services, secret, request, body) {
   if (refused) return [401, "application/json", JSON.stringify({ code: "worker-refused", detail: refused })];
   if (path.endsWith("/discovery")) return [200, "application/json", JSON.stringify(discovery(services))];
   if (!path.endsWith("/invoke") || request.method !== "POST") return [404, "text/plain", "GET /discovery, POST /invoke"];
-  if (!["1", "2"].includes(request.headers["millrace-worker-protocol"])) throw new ProtocolError("this worker speaks the versions 1 and 2");
+  if (!["1", "2", "3"].includes(request.headers["millrace-worker-protocol"])) throw new ProtocolError("this worker speaks the versions 1 to 3");
   const [start, inputs] = decode(body), found = services[start.service];
   if (request.headers["millrace-attempt"] !== start.attempt) throw new ProtocolError("the header names another attempt");
   const handler = start.kind === "route" ? found?.routes?.[start.handler] : found?.default?.[start.handler];

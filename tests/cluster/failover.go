@@ -120,12 +120,9 @@ func printFailovers(all []failover) {
 // failOver kills one node, waits until its shards are served, and brings it back.
 func (r *Round) failOver(random *rand.Rand, ofLeader bool) (failover, error) {
 	client := newClient(r.cluster, 700)
-	var guidance *Guidance
-	if !waitFor(rejoinLimit, func() bool {
-		guidance = r.cluster.guidance(client, nil)
-		return guidance != nil && guidance.Leader > 0 && guidance.isEven()
-	}) {
-		return failover{}, fmt.Errorf("the nodes do not share the shards evenly within %v", rejoinLimit)
+	guidance, err := r.cluster.evenGuidance()
+	if err != nil {
+		return failover{}, err
 	}
 	victim := guidance.Leader
 	for !ofLeader && victim == guidance.Leader {
@@ -205,7 +202,20 @@ func (r *Round) watch(one *failover, shard int, elapsed func() int64) {
 	})
 }
 
-// isEven says whether all nodes live and own about as many shards.
+// evenGuidance waits until there is a leader and the nodes share the shards evenly.
+func (c *Cluster) evenGuidance() (*Guidance, error) {
+	client := newClient(c, 702)
+	var guidance *Guidance
+	if waitFor(rejoinLimit, func() bool {
+		guidance = c.guidance(client, nil)
+		return guidance != nil && guidance.Leader > 0 && guidance.isEven()
+	}) {
+		return guidance, nil
+	}
+	return nil, fmt.Errorf("the nodes do not share the shards evenly within %v", rejoinLimit)
+}
+
+// isEven says whether all nodes live and own as many shards, so that none moves.
 func (g *Guidance) isEven() bool {
 	least, most := len(g.Shards), 0
 	for number := 1; number <= nodeCount; number++ {
@@ -214,5 +224,5 @@ func (g *Guidance) isEven() bool {
 		}
 		least, most = min(least, g.owned(number)), max(most, g.owned(number))
 	}
-	return most-least <= 2
+	return most-least <= 1
 }

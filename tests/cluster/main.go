@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Options are those of both commands.
+// Options are those of all commands.
 type Options struct {
 	binary, app, folder, given, key, network, only, lie string
 	seed                                                uint64
@@ -25,15 +25,14 @@ type Options struct {
 }
 
 func main() {
-	arguments, isFailover := os.Args[1:], false
-	if len(arguments) > 0 && arguments[0] == "failover" {
-		arguments, isFailover = arguments[1:], true
+	arguments, run := os.Args[1:], runRounds
+	others := map[string]func(Options) error{"failover": runFailover, "handover": runHandover}
+	if len(arguments) > 0 && others[arguments[0]] != nil {
+		arguments, run = arguments[1:], others[arguments[0]]
 	}
 	options, err := parse(arguments)
-	if err == nil && isFailover {
-		err = runFailover(options)
-	} else if err == nil {
-		err = runRounds(options)
+	if err == nil {
+		err = run(options)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster-check:", err)
@@ -56,7 +55,7 @@ func parse(arguments []string) (Options, error) {
 	flags.IntVar(&options.rounds, "rounds", 2, "how many rounds, each with a new cluster")
 	flags.IntVar(&options.clients, "clients", 10, "how many clients")
 	flags.IntVar(&options.port, "port", 19000, "the first of the ports on 127.0.0.1")
-	flags.IntVar(&options.kills, "kills", 50, "of failover")
+	flags.IntVar(&options.kills, "kills", 50, "of failover; stops, of handover")
 	seconds := flags.Float64("seconds", 40, "how long faults are made in each round")
 	flags.DurationVar(&options.pause, "pause", 25*ms, "a client's mean pause between operations")
 	flags.DurationVar(&attemptLimit, "patience", attemptLimit, "how long a client waits for one node's answer")
@@ -66,7 +65,7 @@ func parse(arguments []string) (Options, error) {
 	}
 	options.length = time.Duration(*seconds * float64(time.Second))
 	if flags.NArg() > 0 || options.binary == "" {
-		return options, errors.New("usage: cluster-check [failover] --millrace BINARY [flags]; -h lists them")
+		return options, errors.New("usage: cluster-check [failover | handover] --millrace BINARY [flags]; -h lists them")
 	}
 	var err error
 	if options.folder == "" {

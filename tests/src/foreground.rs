@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-use crate::{machine, wait_until};
+use crate::wait_until;
 
 /// A running command in a process group of its own. Dropping it kills the whole group.
 pub struct Foreground {
@@ -22,7 +22,6 @@ impl Foreground {
     /// When the command cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
-        machine::share();
         let output = tempfile::tempdir().expect("a folder");
         let file = |name: &str| File::create(output.path().join(name)).expect("created");
         let child = command.stdin(Stdio::null()).stdout(file("out")).stderr(file("err")).process_group(0).spawn();

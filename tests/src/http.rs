@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 
+use crate::wait_until;
+
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
@@ -61,6 +63,20 @@ pub fn assert_problem(reply: &Reply, status: u16, code: &str) {
         let seconds = reply.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
         assert!(seconds.is_some_and(|seconds| seconds >= 1), "503 without Retry-After: {text}");
     }
+}
+
+/// Asks again while the server of a busy machine is `overloaded`, as a client does. The limit only bounds the time of a
+/// failing test.
+pub fn until_taken(mut once: impl FnMut() -> Reply) -> Reply {
+    let mut reply = once();
+    wait_until("the server takes it", || {
+        let is_taken = reply.status != 503 || reply.code() != "overloaded";
+        if !is_taken {
+            reply = once();
+        }
+        is_taken
+    });
+    reply
 }
 
 /// An `Authorization` header for HTTP Basic.

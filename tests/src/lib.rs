@@ -25,7 +25,7 @@ pub use command::{Output, millrace};
 pub use disk::WatchedDisk;
 pub use events::{Event, EventStream};
 pub use foreground::{Foreground, interrupt};
-pub use http::{Connection, Reply, assert_problem, basic};
+pub use http::{Connection, Reply, assert_problem, basic, until_taken};
 pub use load::{Client, Load, Random, Shared, StopOnDrop};
 pub use measure::{CpuUse, Latencies, number_from_env};
 pub use needs::{has_programs, left_out};

@@ -4,9 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{Connection, Reply, Server, wait_until};
+
+/// A client that waits longer for an answer waits for a server that does not come back. A read of a connection may take
+/// half of it.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The state that the clients and the test share.
 pub struct Shared {
@@ -108,9 +112,17 @@ impl<T: Send + 'static> Load<T> {
     ///
     /// # Panics
     /// When a client saw something wrong.
-    pub fn finish(self) -> Vec<T> {
+    pub fn finish(mut self) -> Vec<T> {
         self.shared.stops.store(true, Ordering::Relaxed);
-        self.clients.into_iter().map(|client| client.join().expect("the client saw nothing wrong")).collect()
+        let clients = std::mem::take(&mut self.clients);
+        clients.into_iter().map(|client| client.join().expect("the client saw nothing wrong")).collect()
+    }
+}
+
+/// The clients of a test that failed do not go on beside the next ones.
+impl<T> Drop for Load<T> {
+    fn drop(&mut self) {
+        self.shared.stops.store(true, Ordering::Relaxed);
     }
 }
 
@@ -138,13 +150,15 @@ impl<'a> Client<'a> {
         self.shared.acknowledge();
     }
 
-    /// Connects if there is no connection, and waits while there is no server.
+    /// Connects if there is no connection, and waits while there is no server, until [`PATIENCE`] is over.
     fn connect(&mut self) -> &mut Connection {
+        let deadline = Instant::now() + PATIENCE;
         while self.connection.is_none() {
             match Connection::open(self.shared.address) {
                 Ok(connection) => self.connection = Some(connection),
                 Err(_) => sleep(Duration::from_millis(2)),
             }
+            assert!(Instant::now() < deadline || self.connection.is_some(), "no server for {PATIENCE:?}");
         }
         self.connection.as_mut().expect("connected above")
     }
@@ -159,12 +173,19 @@ impl<'a> Client<'a> {
     }
 
     /// Sends until an answer comes that does not say "try again".
+    ///
+    /// # Panics
+    /// When none comes within [`PATIENCE`].
     pub fn until_answered(&mut self, method: &str, path: &str, headers: &[&str], body: &str) -> Reply {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             match self.once(method, path, headers, body) {
-                Some(reply) if reply.status == 503 => sleep(Duration::from_millis(2)),
+                Some(reply) if reply.status == 503 => {
+                    assert!(Instant::now() < deadline, "{path} is refused for {PATIENCE:?}: {}", reply.text());
+                    sleep(Duration::from_millis(2));
+                }
                 Some(reply) => return reply,
-                None => {}
+                None => assert!(Instant::now() < deadline, "no answer to {path} for {PATIENCE:?}"),
             }
         }
     }

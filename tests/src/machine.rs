@@ -1,25 +1,43 @@
 //! Who uses the machine. The tests of one program run side by side. A test that measures waits until no other test
 //! runs a server, and none starts one until it has ended.
 //!
-//! A test takes its share with its first server and keeps it until its thread ends.
+//! A test takes its share when it first looks for the program ([`crate::binary`]) and keeps it until its thread ends. The threads that it starts use its
+//! share: a share of their own could wait for a test that waits for theirs. A test that keeps its share for too long
+//! ends the program and is named, since all others would wait for it.
 
 use std::cell::Cell;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::io::Write;
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::thread::{current, sleep, spawn};
+use std::time::{Duration, Instant};
 
-/// A test that waits longer than this waits for a test that does not end.
-const PATIENCE: Duration = Duration::from_secs(1_200);
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// A test that runs for more seconds hangs. None takes a minute on two idle CPUs. `MILLRACE_TEST_LIMIT_S` is another limit, for tests
+/// that are told to do more.
+const LIMIT_S: usize = 300;
+
+/// What takes a second, or a sync of a few bytes, takes less than this on a machine that the tests can be run on.
+const SLOW: Duration = Duration::from_secs(5);
 
 struct Users {
-    /// Tests that share the machine.
-    sharing: usize,
+    /// The tests that share the machine, or the one that has it.
+    running: Vec<Running>,
     /// Whether one test has the machine.
     is_taken: bool,
     /// Tests that wait to have the machine. No other test starts before them.
     waiting: usize,
+    /// Tests that had a share so far.
+    number: u64,
 }
 
-static USERS: Mutex<Users> = Mutex::new(Users { sharing: 0, is_taken: false, waiting: 0 });
+struct Running {
+    number: u64,
+    test: String,
+    since: Instant,
+}
+
+static USERS: Mutex<Users> = Mutex::new(Users { running: Vec::new(), is_taken: false, waiting: 0, number: 0 });
 static CHANGED: Condvar = Condvar::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,20 +48,33 @@ enum Share {
 }
 
 /// What the thread of a test holds. The end of the thread gives it back.
-struct Held(Cell<Share>);
+struct Held {
+    share: Cell<Share>,
+    number: Cell<u64>,
+}
 
 thread_local! {
-    static HELD: Held = const { Held(Cell::new(Share::None)) };
+    static HELD: Held = const { Held { share: Cell::new(Share::None), number: Cell::new(0) } };
 }
 
 impl Held {
+    fn take(&self, users: &mut Users, share: Share, test: &str) {
+        static WATCH: Once = Once::new();
+        WATCH.call_once(|| drop(spawn(watch)));
+        users.number += 1;
+        users.running.push(Running { number: users.number, test: test.to_owned(), since: Instant::now() });
+        self.number.set(users.number);
+        self.share.set(share);
+    }
+
     fn give_back(&self) {
-        let mut users = users();
-        match self.0.replace(Share::None) {
-            Share::None => {}
-            Share::Part => users.sharing -= 1,
-            Share::Whole => users.is_taken = false,
+        let share = self.share.replace(Share::None);
+        if share == Share::None {
+            return;
         }
+        let mut users = users();
+        users.is_taken &= share != Share::Whole;
+        users.running.retain(|running| running.number != self.number.get());
         CHANGED.notify_all();
     }
 }
@@ -63,47 +94,114 @@ fn wait_while(
     users: MutexGuard<'static, Users>,
     is_busy: impl FnMut(&mut Users) -> bool,
 ) -> MutexGuard<'static, Users> {
-    let waited = CHANGED.wait_timeout_while(users, PATIENCE, is_busy);
-    let (users, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-    assert!(!timeout.timed_out(), "another test has the machine for {PATIENCE:?}");
-    users
+    CHANGED.wait_while(users, is_busy).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Shares the machine with other tests until the calling thread ends. Starting a server does this; a thread that has
-/// its share keeps it.
-///
-/// # Panics
-/// When another test keeps the machine for too long.
+/// Shares the machine with other tests until the calling thread ends. A thread that has its share keeps it.
 pub fn share() {
+    let Some(test) = current().name().map(str::to_owned) else { return };
     HELD.with(|held| {
-        if held.0.get() == Share::None {
-            wait_while(users(), |users| users.is_taken || users.waiting > 0).sharing += 1;
-            held.0.set(Share::Part);
+        if held.share.get() == Share::None {
+            let mut users = wait_while(users(), |users| users.is_taken || users.waiting > 0);
+            held.take(&mut users, Share::Part, &test);
         }
     });
 }
 
-/// Has the machine for the calling test alone, until its thread ends. The test says why at the call. Only the test's own thread may
-/// start servers then.
+/// Has the machine for the calling test alone, until its thread ends. The test says why at the call.
 ///
 /// # Panics
-/// When other tests keep the machine for too long.
+/// In a thread that a test has started.
 pub fn alone() {
+    let test = current().name().expect("the test's own thread").to_owned();
     HELD.with(|held| {
         held.give_back();
         let mut users = users();
         users.waiting += 1;
-        let mut users = wait_while(users, |users| users.is_taken || users.sharing > 0);
+        let mut users = wait_while(users, |users| users.is_taken || !users.running.is_empty());
         users.waiting -= 1;
         users.is_taken = true;
-        held.0.set(Share::Whole);
+        held.take(&mut users, Share::Whole, &test);
     });
+}
+
+/// Looks once a second at the machine and at the tests. Tells when the machine stands still or its disk does: then tests may fail
+/// although nothing is wrong with the server.
+fn watch() {
+    let limit = Duration::from_secs(crate::number_from_env("MILLRACE_TEST_LIMIT_S", LIMIT_S) as u64);
+    spawn(use_disk);
+    let mut last_told = None;
+    loop {
+        let began = Instant::now();
+        sleep(Duration::from_secs(1));
+        if began.elapsed() > SLOW {
+            tell(&format!("\nthe machine stands still: a sleep of 1 s took {:?}\n", began.elapsed()));
+        }
+        let syncs_since = *SYNCS_SINCE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = syncs_since.filter(|since| since.elapsed() > SLOW && syncs_since != last_told) {
+            tell(&format!("\nthe disk is slow: a sync of 1 byte takes {:?} and more\n", since.elapsed()));
+            last_told = syncs_since;
+        }
+        end_if_one_hangs(limit);
+    }
+}
+
+/// When the sync under way began.
+static SYNCS_SINCE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Syncs a small file again and again. It is a thread of its own, as a sync may take for ever.
+fn use_disk() {
+    let Ok(mut file) = tempfile::tempfile() else { return };
+    let set = |since| *SYNCS_SINCE.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    loop {
+        set(Some(Instant::now()));
+        // Only its time is of interest.
+        let _ = file.write_all(&[0]).and_then(|()| file.sync_all());
+        set(None);
+        sleep(Duration::from_secs(10));
+    }
+}
+
+/// Not a macro: the harness of the tests keeps what those print.
+fn tell(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Ends the program when a test hangs. What it has started is killed, as no test will do it.
+fn end_if_one_hangs(limit: Duration) {
+    let users = users();
+    // With one thread for all tests, its name is not a test's, and nothing tells when a test ends.
+    let Some(hangs) = users.running.iter().find(|running| running.test != "main" && running.since.elapsed() > limit)
+    else {
+        return;
+    };
+    let mut report = format!("\ntest {} hangs: it has run for {limit:?}\n", hangs.test);
+    for running in &users.running {
+        report.push_str(&format!("  running: {} for {:?}\n", running.test, running.since.elapsed()));
+    }
+    for child in children() {
+        let command = std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        report.push_str(&format!("  its process {child}: {}\n", command.replace('\0', " ")));
+        if let Some(child) = Pid::from_raw(child) {
+            let _ = kill_process_group(child, Signal::KILL);
+            let _ = kill_process(child, Signal::KILL);
+        }
+    }
+    tell(&report);
+    std::process::exit(101);
+}
+
+/// The processes that this one has started.
+fn children() -> Vec<i32> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::thread::scope;
+    use std::thread::{Builder, scope, spawn};
 
     use super::{alone, share};
 
@@ -113,7 +211,8 @@ mod tests {
         scope(|threads| {
             for number in 0..60 {
                 let (sharing, whole) = (&sharing, &whole);
-                threads.spawn(move || {
+                let thread = Builder::new().name(format!("test {number}"));
+                let started = thread.spawn_scoped(threads, move || {
                     let (own, take): (_, fn()) =
                         if u32::is_multiple_of(number, 4) { (whole, alone) } else { (sharing, share) };
                     // A second call changes nothing.
@@ -125,7 +224,21 @@ mod tests {
                     assert!(taken == 0 || (taken, shared) == (1, 0), "{taken} alone beside {shared}");
                     own.fetch_sub(1, Ordering::SeqCst);
                 });
+                started.expect("a thread");
             }
         });
+    }
+
+    /// Else the test that waits to be alone waits for this one, and this one for its thread.
+    #[test]
+    fn what_a_test_starts_waits_for_nobody() {
+        share();
+        let waits = Builder::new().name("waits to be alone".to_owned()).spawn(alone).expect("a thread");
+        while super::users().waiting == 0 {
+            std::thread::yield_now();
+        }
+        spawn(share).join().expect("its share is the test's");
+        super::HELD.with(super::Held::give_back);
+        waits.join().expect("alone at last");
     }
 }

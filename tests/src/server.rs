@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::http::{Connection, Reply};
+use crate::http::{Connection, Reply, until_taken};
 use crate::{CpuUse, machine};
 
 /// The built binary: `MILLRACE_BINARY`, or the one beside the test's own executable.
@@ -21,6 +21,7 @@ use crate::{CpuUse, machine};
 /// When the binary has not been built.
 #[must_use]
 pub fn binary() -> PathBuf {
+    machine::share();
     if let Some(path) = std::env::var_os("MILLRACE_BINARY") {
         return path.into();
     }
@@ -41,8 +42,12 @@ pub fn repository() -> PathBuf {
 ///
 /// # Panics
 /// When the condition does not hold within half a minute.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
+    wait_at_most(Duration::from_secs(30), what, condition);
+}
+
+fn wait_at_most(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -182,7 +187,6 @@ impl Server {
     }
 
     fn spawn(options: ServerOptions) -> Self {
-        machine::share();
         let folder = Folder::new(&options);
         let address = options.address.unwrap_or_else(free_address);
         let child = spawn(&options, address, &folder).expect("started");
@@ -309,7 +313,7 @@ impl Server {
     /// When the call does not succeed.
     #[must_use]
     pub fn value(&self, path: &str, input: &str) -> serde_json::Value {
-        let reply = self.call(path, input);
+        let reply = until_taken(|| self.call(path, input));
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         reply.json()
     }
@@ -320,7 +324,7 @@ impl Server {
     /// When the request does not succeed.
     #[must_use]
     pub fn get(&self, path: &str) -> serde_json::Value {
-        let reply = self.request("GET", path, &[], b"");
+        let reply = until_taken(|| self.request("GET", path, &[], b""));
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         reply.json()
     }
@@ -331,7 +335,7 @@ impl Server {
     /// When the request does not succeed.
     #[must_use]
     pub fn send(&self, path: &str, input: &str) -> String {
-        let reply = self.request("POST", &format!("/send/{path}"), &[], input.as_bytes());
+        let reply = until_taken(|| self.request("POST", &format!("/send/{path}"), &[], input.as_bytes()));
         assert_eq!(reply.status, 202, "{path}: {}", reply.text());
         reply.json()["id"].as_str().expect("an id").to_owned()
     }
@@ -453,8 +457,13 @@ impl Server {
     /// # Panics
     /// When the server does not end.
     pub fn ends_well(&mut self) -> bool {
-        let status = self.child.wait().expect("it ends");
-        status.success()
+        let mut status = None;
+        // It may drain for half a minute.
+        wait_at_most(Duration::from_secs(90), "the server has ended", || {
+            status = self.child.try_wait().expect("waited for");
+            status.is_some()
+        });
+        status.is_some_and(|status| status.success())
     }
 
     /// Sends SIGTERM and does not wait.

@@ -26,6 +26,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The pause before the first repetition if the server names none. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
+/// Which of an entity's fields [`Client::state_page`] reads, in the order of their names.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FieldFilter<'a> {
+    /// Only fields whose names begin so.
+    pub prefix: Option<&'a str>,
+    /// Only fields behind this one.
+    pub after: Option<&'a str>,
+    /// At most so many; all when `None`.
+    pub limit: Option<usize>,
+}
+
 /// How a [`Client`] behaves.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -212,10 +223,24 @@ impl Client {
         key: &str,
         field: Option<&str>,
     ) -> Result<Bytes, ClientError> {
-        let prefix = app.map(|app| format!("/apps/{}", segment(app))).unwrap_or_default();
         let suffix = field.map(|field| format!("/{}", segment(field))).unwrap_or_default();
-        let path = format!("{prefix}/state/{}/{}{suffix}", segment(service), segment(key));
-        Ok(self.get(&path).await?.body)
+        Ok(self.get(&(state_path(app, service, key) + &suffix)).await?.body)
+    }
+
+    /// Some of an entity's fields, as a JSON object. Others may write between two pages.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn state_page(
+        &self,
+        app: Option<&str>,
+        service: &str,
+        key: &str,
+        fields: &FieldFilter<'_>,
+    ) -> Result<Bytes, ClientError> {
+        let limit = fields.limit.map(|limit| limit.to_string());
+        let parameters = [("prefix", fields.prefix), ("after", fields.after), ("limit", limit.as_deref())];
+        Ok(self.get(&with_query(&state_path(app, service, key), &parameters)).await?.body)
     }
 
     /// Deploys the app in `directory`. Returns the server's description of it.
@@ -242,7 +267,7 @@ impl Client {
     }
 
     /// Deploys an app whose handlers run in workers: one of them is at `worker`. `secret` is what requests to them are
-    /// signed with.
+    /// signed with. `settings` are what `millrace.toml` says of an app whose handlers run in the server.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -251,8 +276,13 @@ impl Client {
         app: &str,
         worker: &str,
         secret: Option<&str>,
+        settings: Option<&str>,
     ) -> Result<serde_json::Value, ClientError> {
-        let body = serde_json::json!({ "worker": worker, "secret": secret }).to_string();
+        let mut body = serde_json::json!({ "worker": worker, "secret": secret });
+        if let Some(settings) = settings {
+            body["settings"] = settings.into();
+        }
+        let body = body.to_string();
         let request = Prepared {
             method: Method::PUT,
             path: &format!("/apps/{}", segment(app)),
@@ -414,6 +444,24 @@ impl<'a> Prepared<'a> {
     pub(crate) fn get(path: &'a str) -> Self {
         Self { method: Method::GET, path, content_type: "", body: Bytes::new(), idempotency_key: None }
     }
+}
+
+fn state_path(app: Option<&str>, service: &str, key: &str) -> String {
+    let prefix = app.map(|app| format!("/apps/{}", segment(app))).unwrap_or_default();
+    format!("{prefix}/state/{}/{}", segment(service), segment(key))
+}
+
+/// `path` with those parameters that have a value.
+pub(crate) fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let mut text = path.to_owned();
+    let mut separator = '?';
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            text.push_str(&format!("{separator}{name}={}", segment(value)));
+            separator = '&';
+        }
+    }
+    text
 }
 
 pub(crate) fn segment(text: &str) -> String {

@@ -17,7 +17,7 @@ mod users;
 mod workflows;
 
 pub use backup::BackupStream;
-pub use client::{Call, Client, ClientOptions, Health};
+pub use client::{Call, Client, ClientOptions, FieldFilter, Health};
 pub use error::{ClientError, Problem};
 pub use millrace_signing::Credentials;
 pub use pack::pack_directory;

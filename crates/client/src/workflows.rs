@@ -7,7 +7,7 @@ use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::client::{Prepared, parse, segment};
+use crate::client::{Prepared, parse, segment, with_query};
 use crate::{Client, ClientError, Problem};
 
 /// Longest time that a server lets a request wait for an invocation's end, in milliseconds.
@@ -239,19 +239,6 @@ pub struct InvocationFilter<'a> {
 /// A member that is `null` differs from a missing member.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
-}
-
-/// `path` with those parameters that have a value.
-fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
-    let mut text = path.to_owned();
-    let mut separator = '?';
-    for (name, value) in parameters {
-        if let Some(value) = value {
-            text.push_str(&format!("{separator}{name}={}", segment(value)));
-            separator = '&';
-        }
-    }
-    text
 }
 
 impl Client {

@@ -174,4 +174,10 @@ pub enum DriverBug {
     OpeningUntold,
     /// No shard hears that a detour begins.
     DetourUntold,
+    /// A request that waits for the next owner of its shard runs at this one all the same.
+    RunHandedOn,
+    /// A shard is handed on with what it has locked.
+    HandOnLocked,
+    /// A shard that was let go of speaks on.
+    SpeakHandedOn,
 }

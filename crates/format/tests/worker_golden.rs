@@ -139,7 +139,8 @@ fn operations() -> Vec<(&'static str, WorkerFrame)> {
         ("set-json", WorkerFrame::Set { field: bytes("balance"), value: json_value("15") }),
         ("set-raw", WorkerFrame::Set { field: bytes("photo"), value: FrameValue::Raw(bytes("\x00\x7f")) }),
         ("delete", WorkerFrame::Delete { field: bytes("ä") }),
-        ("call", WorkerFrame::Call { operation: 3, target: target() }),
+        ("call", WorkerFrame::Call { operation: 3, target: target(), policy: Bytes::new() }),
+        ("call-with", WorkerFrame::Call { operation: 3, target: target(), policy: bytes("{\"attempts\":3}") }),
         ("send", WorkerFrame::Send { operation: 4, target: target(), delay_ms: 60_000, id: None }),
         ("send-as", WorkerFrame::Send { operation: 4, target: target(), delay_ms: 0, id: Some("order-17".into()) }),
         (
@@ -291,8 +292,12 @@ fn of_operation(frame: &WorkerFrame) -> Option<(&'static str, Value)> {
             let after = after.as_ref().map(|after| of_bytes(after));
             ("SCAN", json!({ "operation": operation, "prefix": of_bytes(prefix), "after": after, "limit": limit }))
         }
-        WorkerFrame::Call { operation, target } => {
-            ("CALL", json!({ "operation": operation, "target": of_target(target) }))
+        WorkerFrame::Call { operation, target, policy } => {
+            let mut said = json!({ "operation": operation, "target": of_target(target) });
+            if !policy.is_empty() {
+                said["policy"] = of_bytes(policy);
+            }
+            ("CALL", said)
         }
         WorkerFrame::Send { operation, target, delay_ms, id } => {
             let mut said = json!({ "operation": operation, "target": of_target(target), "delay_ms": delay_ms });

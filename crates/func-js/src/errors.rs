@@ -79,13 +79,17 @@ impl Isolate {
         Error::new(code, with_place(message, place))
     }
 
-    /// An error of the host. If the host refused misuse or did not find something, the error gets its place in the
-    /// code. An error from another call has told its own place.
+    /// An error of the host. If the host refused misuse, the error gets its place in the code. An error from another call
+    /// has told its own place.
+    ///
+    /// Code that calls what is not there has a mistake. Its caller must not take that for a mistake of its own.
     fn host_error_of(&self, thrown: Raw, code: ErrorCode) -> Error {
         let message = shortened(self.text_property(thrown, self.atoms.message).unwrap_or_default());
-        let is_of_code =
-            matches!(code, ErrorCode::FunctionFailed | ErrorCode::UnknownService | ErrorCode::UnknownHandler);
-        if !is_of_code || message.contains(PLACE) {
+        let code = match code {
+            ErrorCode::UnknownService | ErrorCode::UnknownHandler => ErrorCode::FunctionFailed,
+            code => code,
+        };
+        if code != ErrorCode::FunctionFailed || message.contains(PLACE) {
             return Error::new(code, message);
         }
         let stack = self.text_property(thrown, self.atoms.stack).unwrap_or_default();

@@ -13,6 +13,7 @@ use crate::fetch::fetch_request;
 use crate::operations::{begin_record, rows};
 use crate::program::RemoteProgram;
 use crate::reply::route_reply;
+use crate::retry::retry_next;
 
 /// What came of a turn: the handler's output, if it has ended.
 pub(crate) type Acted = Result<Option<Output>, Error>;
@@ -84,9 +85,10 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         WorkerFrame::Delete { field } => {
             host.delete(&field)?;
         }
-        WorkerFrame::Call { operation, target } => {
+        WorkerFrame::Call { operation, target, policy } => {
             let call = nested(program, attempt, target)?;
-            attempt.began(operation, Asked::Json, call.and_then(|call| host.call(call)));
+            let begun = retry_next(&policy, host).and(call).and_then(|call| host.call(call));
+            attempt.began(operation, Asked::Json, begun);
         }
         WorkerFrame::Send { operation, target, delay_ms, id } => {
             send(program, attempt, (operation, target), (delay_ms, id), host)?;
@@ -110,7 +112,7 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
             let begun = host.in_workflow("result").and_then(|flow| flow.result(&invocation, timeout_ms));
             attempt.began(operation, Asked::Json, begun);
         }
-        WorkerFrame::Step { operation, name, policy: _ } => step(attempt, operation, &name, host),
+        WorkerFrame::Step { operation, name, policy } => step(attempt, operation, (&name, &policy), host),
         WorkerFrame::StepEnd { operation, result } => {
             end_step(attempt, operation, result, host)?;
         }
@@ -193,8 +195,9 @@ fn send(
     Ok(())
 }
 
-fn step(attempt: &mut Attempt, operation: u32, name: &str, host: &mut dyn Host) {
-    match host.in_workflow("step").and_then(|flow| flow.begin_step(name)) {
+fn step(attempt: &mut Attempt, operation: u32, (name, policy): (&str, &Bytes), host: &mut dyn Host) {
+    let begun = retry_next(policy, host).and_then(|()| host.in_workflow("step")?.begin_step(name));
+    match begun {
         Ok(StepStart::Run(id)) => {
             attempt.began(operation, Asked::Step, Ok(id));
             // The worker is to run the step's code, and to say what came of it.
@@ -216,10 +219,12 @@ fn end_step(attempt: &Attempt, operation: u32, result: FrameResult, host: &mut d
     host.in_workflow("step")?.end_step(id, result)
 }
 
-/// What a handler may say itself of how it failed, or was told by an operation; anything else is its failure.
+/// What a handler may say itself of how it failed, or was told by an operation; anything else is its failure. So is a
+/// call of what is not there: its caller must not take that for a mistake of its own.
 fn as_error(attempt: &Attempt, error: FrameError) -> Error {
     let code = match ErrorCode::parse(&error.code) {
         Some(code @ (ErrorCode::Aborted | ErrorCode::InvalidInput)) => code,
+        Some(ErrorCode::UnknownService | ErrorCode::UnknownHandler) => ErrorCode::FunctionFailed,
         Some(code) if attempt.was_given(code) => code,
         _ => ErrorCode::FunctionFailed,
     };

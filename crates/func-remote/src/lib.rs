@@ -13,6 +13,7 @@ mod fetch;
 mod operations;
 mod program;
 mod reply;
+mod retry;
 mod start;
 
 pub use engine::RemoteEngine;

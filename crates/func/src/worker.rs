@@ -23,8 +23,9 @@ pub use slots::{Concurrency, WorkerSettings, WorkerSlot};
 
 use crate::Program;
 
-/// The newest version of the protocol that this server speaks. Version 2 has AWAIT, and ids in SEND.
-pub const WORKER_PROTOCOL: u32 = 2;
+/// The newest version of the protocol that this server speaks. Version 2 has AWAIT, and ids in SEND. Version 3 has retry
+/// policies in CALL.
+pub const WORKER_PROTOCOL: u32 = 3;
 
 /// The oldest. Requests that come before anything is known of a worker are of this version.
 pub const OLDEST_WORKER_PROTOCOL: u32 = 1;

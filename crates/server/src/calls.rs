@@ -1,15 +1,14 @@
-//! Commands that talk to a running node: call, deploy, bench.
+//! Commands about what is deployed on a running node: call, state. And what commands to a node have in common.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 use millrace_base::ErrorCode;
-use millrace_client::{Call, Client, ClientError, ClientOptions};
-use serde_json::Value;
+use millrace_client::{Call, Client, ClientError, ClientOptions, FieldFilter};
 
 use crate::Failure;
-use crate::cli::{BenchArgs, BenchCommand, CallArgs, DeployArgs, NodeArgs};
+use crate::cli::{BenchArgs, BenchCommand, CallArgs, NodeArgs, StateArgs};
 use crate::table::printable;
 
 pub(crate) fn client(node: &NodeArgs) -> Result<Client, Failure> {
@@ -70,15 +69,20 @@ fn describe(error: &ClientError) -> String {
     text
 }
 
+/// `app:rest`, or all of it where no app is named.
+fn split_app(target: &str) -> (Option<&str>, &str) {
+    match target.split_once(':') {
+        Some((app, rest)) if !app.contains('/') => (Some(app), rest),
+        _ => (None, target),
+    }
+}
+
 /// Calls a handler and prints its output.
 ///
 /// # Errors
 /// What the node answered, or why it could not be asked.
 pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
-    let (app, path) = match args.target.split_once(':') {
-        Some((app, path)) if !app.contains('/') => (Some(app), path),
-        _ => (None, args.target.as_str()),
-    };
+    let (app, path) = split_app(&args.target);
     let wrong = || format!("{:?} is not service/key/handler", args.target);
     let (service, rest) = path.split_once('/').ok_or_else(wrong)?;
     let (key, handler) = rest.rsplit_once('/').ok_or_else(wrong)?;
@@ -110,66 +114,29 @@ pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends an app to a running node.
+/// Prints an entity's fields as one JSON object, or one field as it is stored.
 ///
 /// # Errors
-/// Why the node refused it, or could not be asked.
-pub(crate) fn deploy(args: &DeployArgs) -> Result<(), Failure> {
-    let deployed = match &args.worker {
-        Some(worker) => deploy_worker(args, worker)?,
-        None => deploy_folder(args)?,
+/// What the node answered, or why it could not be asked.
+pub(crate) fn state(args: &StateArgs) -> Result<(), Failure> {
+    let (app, path) = split_app(&args.target);
+    let wrong = || format!("{:?} is not service/key", args.target);
+    let (service, key) = path.split_once('/').ok_or_else(wrong)?;
+    let client = client(&args.node)?;
+    let Some(field) = &args.field else {
+        let fields = FieldFilter { prefix: args.prefix.as_deref(), after: args.after.as_deref(), limit: args.limit };
+        let object = block_on(client.state_page(app, service, key, &fields))?;
+        println!("{}", String::from_utf8_lossy(&object));
+        return Ok(());
     };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&deployed)?);
-    } else {
-        print!("{}", render_deployed(&deployed));
-    }
-    for warning in deployed["warnings"].as_array().into_iter().flatten() {
-        eprintln!("warning: {}", printable(warning.as_str().unwrap_or_default()));
+    let value = block_on(client.state(app, service, key, Some(field)))?;
+    // A file gets the field and nothing else.
+    let mut out = std::io::stdout();
+    out.write_all(&value)?;
+    if out.is_terminal() {
+        println!();
     }
     Ok(())
-}
-
-fn deploy_folder(args: &DeployArgs) -> Result<Value, Failure> {
-    let folder = args.folder.canonicalize().map_err(|error| format!("{}: {error}", args.folder.display()))?;
-    let folder_name = || folder.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    let name = args.name.clone().or_else(folder_name).ok_or("the folder has no name: give one with --name")?;
-    let client = client(&args.node)?;
-    block_on(client.deploy(&name, &folder))
-}
-
-fn deploy_worker(args: &DeployArgs, worker: &str) -> Result<Value, Failure> {
-    let name = args.folder.to_str().ok_or("the app's name is not text")?;
-    let read = |file: &std::path::PathBuf| {
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        Ok::<_, Failure>(text.trim().to_owned())
-    };
-    let secret = args.worker_secret.as_ref().map(read).transpose()?;
-    let client = client(&args.node)?;
-    block_on(client.deploy_worker(name, worker, secret.as_deref()))
-}
-
-/// One line for each service with its handlers, and below it one line for each route.
-fn render_deployed(deployed: &Value) -> String {
-    let word = |value: &Value| printable(value.as_str().unwrap_or_default());
-    let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut text = format!("deployed {}, version {}\n", word(&deployed["name"]), word(&deployed["version"]));
-    for service in items(&deployed["services"]) {
-        let name = word(&service["name"]);
-        let handlers: Vec<String> = items(&service["handlers"])
-            .iter()
-            .map(|handler| match handler["kind"].as_str() {
-                None | Some("transaction") => word(&handler["name"]),
-                Some(kind) => format!("{} ({})", word(&handler["name"]), printable(kind)),
-            })
-            .collect();
-        text.push_str(format!("  {name}: {}", handlers.join(", ")).trim_end());
-        text.push('\n');
-        for route in items(&service["routes"]) {
-            text.push_str(&format!("    {} /{name}{}\n", word(&route["method"]), word(&route["path"])));
-        }
-    }
-    text
 }
 
 /// Generates load.
@@ -186,26 +153,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_deployed_app_is_a_line_for_each_thing() {
-        let deployed = json!({
-            "name": "shop", "version": "00ff",
-            "services": [
-                {
-                    "name": "cart",
-                    "handlers": [{"name": "add", "kind": "transaction"}, {"name": "all", "kind": "query"}],
-                    "routes": [{"method": "GET", "path": "/:id"}, {"method": "POST", "path": "/\u{1b}"}],
-                },
-                {"name": "site", "handlers": [], "routes": []},
-            ],
-        });
-        let text = "deployed shop, version 00ff\n  cart: add, all (query)\n    GET /cart/:id\n    \
-                    POST /cart/\\u{1b}\n  site:\n";
-        assert_eq!(render_deployed(&deployed), text);
-        // A node of another version may leave members out.
-        assert_eq!(render_deployed(&json!({"name": "shop"})), "deployed shop, version \n");
-    }
 
     #[test]
     fn what_else_an_error_says_is_shown() {

@@ -44,6 +44,12 @@ pub(crate) enum Command {
     /// A service that several apps have is called by its app: app:service/key/handler.
     #[command(after_help = CALL_EXAMPLES)]
     Call(CallArgs),
+    /// Read an entity's fields, as JSON
+    ///
+    /// What is committed and durable is shown. With FIELD: that field alone, as it is stored. The target is written as for
+    /// `millrace call`, without a handler.
+    #[command(after_help = STATE_EXAMPLES)]
+    State(StateArgs),
     /// List workflows, look at one, cancel it, send it a signal
     ///
     /// Without an ID: the workflows that the API key may see, by shard; there those that have not ended
@@ -72,6 +78,12 @@ pub(crate) enum Command {
     Cluster(cluster::ClusterArgs),
     /// Send an app's folder to a running node
     Deploy(DeployArgs),
+    /// List deployed apps, or remove one
+    ///
+    /// A removed app takes no more calls. Its state stays, and is there again when the app is deployed again. An earlier
+    /// version comes back when its folder is deployed again.
+    #[command(after_help = APPS_EXAMPLES)]
+    Apps(AppsArgs),
     /// Make, list and revoke API keys
     ///
     /// Looks for the file of keys where `millrace serve` with the same --config, --data and --keys (or the same
@@ -124,6 +136,18 @@ Examples:
   millrace call account/alice/deposit 10
   millrace call bank:account/alice/balance
   millrace call account/alice/deposit - --idempotency-key 5f1c < input.json";
+
+const STATE_EXAMPLES: &str = "\
+Examples:
+  millrace state account/alice
+  millrace state bank:account/alice balance
+  millrace state account/alice --prefix 2026- --limit 100";
+
+const APPS_EXAMPLES: &str = "\
+Examples:
+  millrace apps
+  millrace apps --json
+  millrace apps remove shop";
 
 const INVOCATIONS_EXAMPLES: &str = "\
 Examples:
@@ -453,6 +477,49 @@ pub(crate) struct PageArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct StateArgs {
+    /// The entity: service/key, or app:service/key; nothing in it is percent-encoded
+    pub target: String,
+    /// One field [default: all]
+    #[arg(conflicts_with_all = ["prefix", "after", "limit"])]
+    pub field: Option<String>,
+    /// Only fields whose names begin so
+    #[arg(long)]
+    pub prefix: Option<String>,
+    /// Only fields behind this one, in the order of their names
+    #[arg(long, value_name = "FIELD")]
+    pub after: Option<String>,
+    /// At most so many fields, 1000 at most [default: all, if there are 10000 at most]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AppsArgs {
+    /// Print the node's answer, as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[command(subcommand)]
+    pub command: Option<AppsCommand>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum AppsCommand {
+    /// Remove an app
+    Remove {
+        /// Its name
+        app: String,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DeployArgs {
     /// The app's folder; with --worker, the app's name
     pub folder: PathBuf,
@@ -465,6 +532,9 @@ pub(crate) struct DeployArgs {
     /// A file with the secret that requests to the worker are signed with; the worker knows the same
     #[arg(long, value_name = "FILE", requires = "worker")]
     pub worker_secret: Option<PathBuf>,
+    /// A file like millrace.toml: limits, retries, and what the worker's app may reach
+    #[arg(long, value_name = "FILE", requires = "worker")]
+    pub settings: Option<PathBuf>,
     /// Print the node's answer, as JSON
     #[arg(long)]
     pub json: bool,

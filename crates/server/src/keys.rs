@@ -92,6 +92,10 @@ fn change(command: &KeysCommand, file: &mut KeyFile, place: &str) -> Result<Opti
             if !file.anonymous.is_empty() {
                 println!("(without a key)\t{}", join(&file.anonymous));
             }
+            // The list stays empty for programs; people may have named another place than they meant.
+            if file.keys.is_empty() && file.anonymous.is_empty() {
+                eprintln!("no keys in {place}");
+            }
             Ok(None)
         }
         KeysCommand::Remove { id } if file.remove(id) => Ok(Some(String::new())),

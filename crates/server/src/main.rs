@@ -4,6 +4,7 @@
 //! and exit code 1 (2 for a wrong command line). Must not hold logic that the crates below
 //! should: it reads settings, builds the parts, and connects them.
 
+mod apps;
 mod backup;
 mod bucket_place;
 mod calls;
@@ -58,11 +59,13 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Call(args) => calls::call(&args),
+        Command::State(args) => calls::state(&args),
         Command::Invocations(args) => workflows::invocations(&args),
         Command::DeadLetters(args) => workflows::dead_letters(&args),
         Command::Schedules(args) => workflows::schedules(&args),
         Command::Cluster(args) => cluster::run(&args),
-        Command::Deploy(args) => calls::deploy(&args),
+        Command::Deploy(args) => apps::deploy(&args),
+        Command::Apps(args) => apps::apps(&args),
         Command::Keys(args) => keys::run(&args),
         Command::S3(args) => s3::run(&args),
         Command::Backup(args) => backup::run(&args),

@@ -71,11 +71,11 @@ fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
     let mut failed = 0;
     for id in &ids {
         let done = match order {
-            InvocationsOrder::Resume(_) => block_on(client.resume(id)).map(|()| "goes on"),
-            InvocationsOrder::Cancel(_) => block_on(client.cancel(id)).map(|()| "will be cancelled"),
-            InvocationsOrder::Kill(_) => block_on(client.kill(id)).map(|()| "killed"),
+            InvocationsOrder::Resume(_) => block_on(client.resume(id)).map(|()| "goes on".to_owned()),
+            InvocationsOrder::Cancel(_) => block_on(cancel(&client, id)),
+            InvocationsOrder::Kill(_) => block_on(client.kill(id)).map(|()| "killed".to_owned()),
             InvocationsOrder::Restart(args) => {
-                block_on(client.restart(id, args.from.as_deref(), args.on_newest)).map(|()| "begins again")
+                block_on(client.restart(id, args.from.as_deref(), args.on_newest)).map(|()| "begins again".to_owned())
             }
         };
         match done {
@@ -90,6 +90,16 @@ fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
         0 => Ok(()),
         failed => Err(format!("{failed} of {} could not be done", ids.len()).into()),
     }
+}
+
+/// Cancels a workflow, and says what comes of it.
+async fn cancel(client: &Client, id: &str) -> Result<String, ClientError> {
+    client.cancel(id).await?;
+    let found = client.invocation(id).await?;
+    Ok(match found.status.as_str() {
+        status @ ("succeeded" | "failed") => format!("had ended, and stays as it is: {status}"),
+        _ => "will be cancelled".to_owned(),
+    })
 }
 
 /// The workflows that the filter lets through and that have not ended, or all of them. The set is fixed before the first
@@ -120,8 +130,7 @@ async fn chosen(client: &Client, filter: [&Option<String>; 5], with_ended: bool)
 
 fn one_invocation(client: &Client, id: &str, args: &InvocationsArgs) -> Result<(), Failure> {
     if args.cancel {
-        block_on(client.cancel(id))?;
-        println!("{}: will be cancelled", printable(id));
+        println!("{}: {}", printable(id), block_on(cancel(client, id))?);
     } else if let Some(signal) = &args.signal {
         let (name, payload) = parse_signal(signal)?;
         block_on(client.signal(id, name, &payload, args.idempotency_key.as_deref()))?;

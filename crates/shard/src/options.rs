@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrace_base::ShardId;
+use millrace_base::{ShardId, limits};
 
 use crate::results::ResultNames;
 
@@ -32,4 +32,13 @@ pub struct ShardOptions {
     pub hold_ms: Option<u64>,
     /// `durability = "none"`: an entry counts as durable as soon as it is made.
     pub is_durable_at_once: bool,
+}
+
+impl ShardOptions {
+    /// For how long nothing that this shard has held locked may be written after it is gone. The clocks of two machines do not
+    /// run at the same rate.
+    #[must_use]
+    pub fn held_ms(&self) -> Option<u64> {
+        self.hold_ms.map(|hold_ms| hold_ms.saturating_add(hold_ms / limits::CLOCK_RATE_SHARE + 1))
+    }
 }

@@ -135,6 +135,17 @@ impl Shard {
         (execution, ExecutionContext { rows, books, workflows, world })
     }
 
+    /// Whether nothing is locked here. If it says nothing more from now on, its next opening may write at once.
+    #[must_use]
+    pub fn holds_nothing(&self) -> bool {
+        self.execution.holds_nothing()
+    }
+
+    /// The opening before this one held nothing when it ended: this one writes at once. To be called before any input.
+    pub fn inherits_nothing(&mut self) {
+        self.execution.open_gate();
+    }
+
     /// Whether the shard looks at the monotonic clock.
     #[must_use]
     pub fn reads_monotonic_clock(&self) -> bool {

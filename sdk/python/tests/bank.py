@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from millrace import Abort, Map, Request, Service, query, route, workflow
+from millrace import Abort, Map, Request, Retry, Service, query, route, workflow
 
 
 class Account(Service):
@@ -60,6 +60,18 @@ class Trip(Service):
         answer = await self.ctx.wait("confirmed", timeout=20)
         return f"{token} {answer}"
 
+    @workflow
+    async def stubborn(self, what: str) -> None:
+        if what == "step":
+            await self.ctx.step("breaks", divide, 1, 0, retry=Retry(attempts=2, first_ms=5))
+        elif what == "call":
+            await self.ctx.call_with(Retry(attempts=3, first_ms=5), Account("ann").broken)
+        await Account("ann").broken()
+
+    @workflow
+    async def looks_out(self, url: str) -> str:
+        return (await self.ctx.fetch(url)).text()
+
 
 class Pair(Service):
     @workflow
@@ -82,6 +94,10 @@ class Pair(Service):
 
 def make_token(guest: str) -> str:
     return f"token of {guest}"
+
+
+def divide(amount: int, by: int) -> int:
+    return amount // by
 
 
 services = [Account, Trip, Pair]

@@ -64,6 +64,8 @@ class FakeServer:
         self.entities: State = {}
         self.sent: list[tuple[str, bytes, str, bytes, int]] = []
         self.sent_ids: list[str] = []
+        #: How calls of workflows are to be tried again.
+        self.policies: list[bytes] = []
         self.version = VERSION
         self.signals: list[tuple[str, str, bytes]] = []
         self.compensations: list[tuple[str, bytes, str, bytes]] = []
@@ -248,7 +250,7 @@ class FakeServer:
             names = [name for name in sorted(entity) if name.startswith(prefix) and (after is None or name > after)]
             return Value(1, payloads.encode_scan_rows([(name, entity[name]) for name in names[:limit]])), False
         if frame.type is Type.CALL:
-            return await self._call(cursor), False
+            return await self._call(cursor, frame.flags), False
         if frame.type is Type.SEND:
             id = self.sent_ids[-1] if frame.flags else None
             return Value(0, dumps(id)), False
@@ -260,8 +262,10 @@ class FakeServer:
             return NULL, False
         return self.answers[frame.type].pop(0), False
 
-    async def _call(self, cursor: Cursor) -> Outcome:
+    async def _call(self, cursor: Cursor, flags: int) -> Outcome:
         service, key, handler, input = cursor.text(), cursor.bytes(), cursor.text(), cursor.bytes()
+        if flags:
+            self.policies.append(cursor.bytes())
         cursor.end()
         before = copy.deepcopy(self.entities)
         try:

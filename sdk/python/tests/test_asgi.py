@@ -81,15 +81,15 @@ def test_a_call_over_http() -> None:
 def test_discovery() -> None:
     status, answer = ask(asgi(Counter), "GET", "/worker/discovery")
     document = loads(answer)
-    assert (status, document["mode"], document["protocol"]) == (200, "request-reply", {"min": 1, "max": 2})
+    assert (status, document["mode"], document["protocol"]) == (200, "request-reply", {"min": 1, "max": 3})
     assert document["services"][0]["fields"] == ["count"]
 
 
 @pytest.mark.parametrize(
     ("changes", "status", "told"),
     [
-        ({"headers": {**HEADERS, "millrace-worker-protocol": "3"}}, 400, "versions 1 to 2"),
-        ({"headers": {"millrace-attempt": ATTEMPT.hex()}}, 400, "versions 1 to 2"),
+        ({"headers": {**HEADERS, "millrace-worker-protocol": "4"}}, 400, "versions 1 to 3"),
+        ({"headers": {"millrace-attempt": ATTEMPT.hex()}}, 400, "versions 1 to 3"),
         ({"headers": {**HEADERS, "millrace-attempt": "b" * 32}}, 400, "another attempt"),
         ({"body": b"x" * 20}, 400, "must be zero|unknown type|longer than"),
         ({"body": encode(Type.PING, b"")}, 400, "begins with START"),

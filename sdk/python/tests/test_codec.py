@@ -193,7 +193,8 @@ def golden_payload(frame: str, f: Any) -> tuple[bytes, int]:
             if frame == "COMPENSATE":
                 return b"".join([payloads.pack(part) for part in parts]), 0
             if frame == "CALL":
-                return payloads.operation(number, *parts), 0
+                policy = [content(f["policy"])] if "policy" in f else []
+                return payloads.operation(number, *parts, *policy), len(policy)
             behind = payloads.U64.pack(f["delay_ms"]) + (payloads.pack_text(f["id"]) if "id" in f else b"")
             return payloads.operation(number, *parts) + behind, int("id" in f)
         case "SIGNAL":

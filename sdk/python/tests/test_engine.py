@@ -208,7 +208,7 @@ class Trip(Service):
     @workflow
     async def book(self, guest: str) -> str:
         self.ctx.compensate(Account(guest).deposit, 80)
-        await self.ctx.call(Account(guest).deposit, 100)
+        await self.ctx.call_with(Retry(attempts="unlimited", first_ms=50), Account(guest).deposit, 100)
         token = await self.ctx.step("token", make_token, guest, retry=Retry(attempts=3))
         await self.ctx.sleep(timedelta(minutes=1))
         answer = await self.ctx.wait("confirmed", timeout=5)
@@ -509,6 +509,7 @@ def test_a_workflow_suspends_and_goes_on(server: FakeServer) -> None:
     assert server.signals == [("inv_2", "done", b'{"status":201}')]
     step = next(frame for frame in server.frames if frame.type is Type.STEP)
     assert step.payload.endswith(b'{"attempts":3}')
+    assert server.policies[0] == b'{"attempts":"unlimited","first_ms":50}'
     assert any(frame.type is Type.STEP_END and b"token of ann" in frame.payload for frame in server.frames)
 
 
@@ -539,6 +540,8 @@ def test_an_older_server_is_asked_for_nothing_new(server: FakeServer) -> None:
         run(server.call("trip", "t", "family"))
     with pytest.raises(ServerError, match=r"ctx\.result needs version 2"):
         run(server.call("trip", "t", "one_result"))
+    with pytest.raises(ServerError, match=r"ctx\.call_with needs version 3"):
+        run(server.call("trip", "t", "book", "ann"))
 
 
 def test_a_step_that_fails_raises_its_noted_error(server: FakeServer) -> None:

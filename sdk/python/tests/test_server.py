@@ -50,8 +50,10 @@ class HttpWorker:
 def deploy(node: Node, worker: HttpWorker, folder: Path) -> None:
     secret = folder / "secret"
     secret.write_text(SECRET)
+    settings = folder / "settings.toml"
+    settings.write_text(f'[retry]\nattempts = 4\nfirst_ms = 5\n[fetch]\nallow = ["{node.url}/state"]\n')
     command = [os.environ["MILLRACE_BINARY"], "deploy", "bank", "--worker", worker.url, "--url", node.url]
-    command += ["--worker-secret", str(secret)]
+    command += ["--worker-secret", str(secret), "--settings", str(settings)]
     end = time.monotonic() + 20
     while True:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -124,6 +126,23 @@ def test_a_workflow(client: Client) -> None:
     assert client.call(Account("eve").show) == 20
     with pytest.raises(Abort, match="insufficient funds"):
         client.send(Trip("eve").book, "eve").result(timeout=20)
+
+
+@pytest.mark.parametrize(("what", "attempts"), [("step", 2), ("call", 3), ("as the app says", 4)])
+def test_what_fails_is_tried_as_often_as_it_is_said(client: Client, what: str, attempts: int) -> None:
+    trip = client.send(Trip("eve").stubborn, what)
+    end = time.monotonic() + 20
+    while (seen := client.request("GET", f"/invocations/{trip.id}").json())["status"] != "paused":
+        assert time.monotonic() < end, seen
+        time.sleep(0.02)
+    assert [failure["attempts"] for failure in seen["failures"]] == [attempts], seen
+    client.request("POST", f"/invocations/{trip.id}/kill")
+
+
+def test_a_worker_fetches_what_its_settings_allow(pair: tuple[Node, HttpWorker], client: Client) -> None:
+    assert client.call(Account("ivy").deposit, 7) == 7
+    seen = client.send(Trip("eve").looks_out, f"{pair[0].url}/state/account/ivy/balance").result(timeout=20)
+    assert seen == "7"
 
 
 def test_ids_of_ones_own_and_results(client: Client) -> None:

@@ -35,6 +35,12 @@ named! {
         OpeningUntold = "opening-untold",
         /// No shard hears that what it says to others takes another way from now on.
         DetourUntold = "detour-untold",
+        /// A request that waits for the next owner of its shard runs at this one all the same.
+        RunHandedOn = "run-handed-on",
+        /// A shard is handed on with what it has locked.
+        HandOnLocked = "hand-on-locked",
+        /// A shard that was let go of speaks on.
+        SpeakHandedOn = "speak-handed-on",
         /// A lease runs from the receipt of its grant.
         LeaseFromReceipt = "lease-from-receipt",
         /// An entry of an earlier epoch is committed because a majority holds it.
@@ -58,6 +64,9 @@ impl ClusterBug {
             ClusterBug::RunNotHere => Some(DriverBug::RunNotHere),
             ClusterBug::OpeningUntold => Some(DriverBug::OpeningUntold),
             ClusterBug::DetourUntold => Some(DriverBug::DetourUntold),
+            ClusterBug::RunHandedOn => Some(DriverBug::RunHandedOn),
+            ClusterBug::HandOnLocked => Some(DriverBug::HandOnLocked),
+            ClusterBug::SpeakHandedOn => Some(DriverBug::SpeakHandedOn),
             ClusterBug::LeaseFromReceipt | ClusterBug::CommitOldEpoch => None,
         }
     }

@@ -81,6 +81,34 @@ fn what_a_lost_shard_had_read_is_not_written_before_its_vote_has_lapsed() {
 }
 
 #[test]
+fn a_shard_that_held_nothing_when_it_was_handed_on_writes_at_once() {
+    let (mut rig, y, x) = rig();
+    // It holds `x` for a transaction that has voted to read it, and nothing after that.
+    let first = rig.run("note", &y, s().call(read("note", &x, s().get("n"))).add("n", 1));
+    carry_up_to(&mut rig, |message| is_said(message, |said| matches!(said, ToCoordinator::ReadOnly { .. })));
+    assert!(!rig.core.shards[&OTHER].holds_nothing(), "its vote counts");
+    rig.settle();
+    assert!(rig.reply(first).is_some_and(Result::is_ok) && rig.core.shards[&OTHER].holds_nothing());
+    for is_handed_on in [false, true] {
+        let written = rig.run("note", &x, s().add("n", 1));
+        rig.settle();
+        assert!(rig.reply(written).is_some_and(Result::is_ok));
+        rig.lose(OTHER, 0);
+        opens(&mut rig, OTHER);
+        assert!(!rig.core.shards[&OTHER].holds_nothing(), "what an earlier opening has held is not known");
+        if is_handed_on {
+            rig.core.shards.get_mut(&OTHER).expect("it is open").inherits_nothing();
+        }
+        let written = rig.run("note", &x, s().add("n", 1));
+        rig.run_to_rest();
+        assert_eq!(rig.reply(written).is_some_and(Result::is_ok), is_handed_on);
+        rig.tick(2 * HOLD_MS);
+        rig.settle();
+    }
+    rig.assert_at_rest();
+}
+
+#[test]
 fn a_vote_that_has_lapsed_is_asked_for_again_of_a_shard_that_lives() {
     let mut rig = Rig::failing_alone(3, HOLD_MS);
     let keys = [0, 1, 2].map(|shard| rig.key_in(shard, "k"));

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
-use millrace_tests::{Entry, Server, ServerOptions, TestApp, assert_problem, millrace, repository, tar, wait_until};
+use millrace_tests::{
+    Entry, Server, ServerOptions, StopOnDrop, TestApp, assert_problem, millrace, repository, tar, wait_until,
+};
 use serde_json::json;
 
 fn empty_server() -> Server {
@@ -76,9 +78,9 @@ fn apps_live_side_by_side_and_cannot_see_each_other() {
     // A service that only one of the apps has is reachable by its short name, but not from the other app.
     assert_eq!(server.value("red_only/k/put", "\"mine\""), "red");
     let intruder = server.request("POST", "/apps/blue/call/note/k/other", &[], b"\"red_only\"");
-    assert_problem(&intruder, 404, "unknown-service");
+    assert_problem(&intruder, 500, "function-failed");
     let told = server.request("POST", "/apps/blue/call/note/k/tell", &[], b"\"red_only\"");
-    assert_problem(&told, 404, "unknown-service");
+    assert_problem(&told, 500, "function-failed");
     assert_eq!(server.value("red_only/k/read", ""), "mine");
     assert_problem(&server.request("POST", "/apps/blue/call/red_only/k/read", &[], b""), 404, "unknown-service");
     assert_problem(&server.request("POST", "/apps/green/call/note/k/read", &[], b""), 404, "unknown-app");
@@ -191,6 +193,7 @@ fn a_replacement_is_atomic_for_every_caller() {
     let (oldest, newest) = (AtomicU64::new(1), AtomicU64::new(1));
     let stops = AtomicBool::new(false);
     scope(|threads| {
+        let stop = StopOnDrop(&stops);
         let clients: Vec<_> = (0..4u64)
             .map(|client| {
                 let (server, oldest, newest, stops) = (&server, &oldest, &newest, &stops);
@@ -223,7 +226,7 @@ fn a_replacement_is_atomic_for_every_caller() {
             assert!(versions.insert(reply.json()["version"].to_string()), "{}", reply.text());
             oldest.store(version, Ordering::SeqCst);
         }
-        stops.store(true, Ordering::SeqCst);
+        drop(stop);
         let calls: u64 = clients.into_iter().map(|client| client.join().expect("saw nothing wrong")).sum();
         println!("{calls} calls over {LAST} versions");
     });

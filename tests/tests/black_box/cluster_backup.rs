@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Foreground, Output, assert_problem, binary, millrace, repository, wait_until};
+use millrace_tests::{Foreground, Output, StopOnDrop, assert_problem, binary, millrace, repository, wait_until};
 
 use crate::cluster::Demo;
 use crate::cluster_elastic::{ACCOUNTS, OPENED_WITH, balance, call, transfer};
@@ -78,6 +78,7 @@ fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
         }
     };
     let (taken, acknowledged) = std::thread::scope(|threads| {
+        let over = StopOnDrop(&is_over);
         let client = &client;
         let clients: Vec<_> = (1..=6).map(|number| threads.spawn(move || client(number % 3 + 1))).collect();
         std::thread::sleep(Duration::from_millis(500));
@@ -89,7 +90,7 @@ fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
         // The first one that is taken counts: it may have to wait for too much.
         let take = || wait_until("a backup is taken", || back_up(&demo, 2, &place).code == Some(0));
         let acknowledged = deposits_while_stopped(&demo, 2, take);
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().for_each(|client| client.join().expect("it calls"));
         (taken, acknowledged)
     });

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use millrace_tests::{binary, wait_until};
+use millrace_tests::{StopOnDrop, binary, wait_until};
 
 use crate::cluster::Demo;
 
@@ -94,6 +94,7 @@ fn a_node_comes_and_another_goes_under_load() {
         held
     };
     let _fourth = std::thread::scope(|threads| {
+        let over = StopOnDrop(&is_over);
         let clients: Vec<_> = (0..4).map(|_| threads.spawn(client)).collect();
         let fourth = join(&demo, 4);
         wait_until("the node holds its share", || demo.holds().map(sorted) == Some(vec![4, 4, 5, 5]));
@@ -104,7 +105,7 @@ fn a_node_comes_and_another_goes_under_load() {
         cluster(&demo, &["remove", "2"]);
         demo.kill(2);
         assert!(!cluster(&demo, &["status"]).contains("\n2 "));
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().for_each(|client| client.join().expect("it calls"));
         fourth
     });
@@ -156,6 +157,7 @@ fn each_node_in_turn_loses_everything_under_load() {
     };
     let mut again = Vec::new();
     std::thread::scope(|threads| {
+        let over = StopOnDrop(&is_over);
         let clients: Vec<_> = (0..4).map(|_| threads.spawn(client)).collect();
         for node in 1..=3 {
             demo.kill(node);
@@ -168,7 +170,7 @@ fn each_node_in_turn_loses_everything_under_load() {
             // It is given shards once it lacks little. Before that, no other node may lose its data.
             wait_until("it owns shards again", || demo.owns(node));
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().for_each(|client| client.join().expect("it calls"));
     });
     let expected = expected(next.into_inner());

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{assert_problem, binary, wait_until};
+use millrace_tests::{StopOnDrop, assert_problem, binary, wait_until};
 
 use crate::cluster::Demo;
 
@@ -40,10 +40,11 @@ fn load(demo: &Demo, node: u16, while_it_runs: impl FnOnce()) -> Vec<Called> {
         called
     };
     std::thread::scope(|threads| {
+        let over = StopOnDrop(&is_over);
         let clients: Vec<_> = (0..8).map(|_| threads.spawn(client)).collect();
         std::thread::sleep(Duration::from_millis(500));
         while_it_runs();
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().flat_map(|client| client.join().expect("it calls")).collect()
     })
 }

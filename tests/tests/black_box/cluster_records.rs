@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use millrace_tests::{Reply, wait_until};
+use millrace_tests::{Reply, StopOnDrop, wait_until};
 use serde_json::{Value, json};
 
 use crate::cluster::Demo;
@@ -154,11 +154,12 @@ fn a_node_killed_while_records_are_written_loses_none() {
         }
     };
     std::thread::scope(|threads| {
+        let over = StopOnDrop(&is_over);
         let clients: Vec<_> = (0..4).map(|_| threads.spawn(client)).collect();
         std::thread::sleep(Duration::from_millis(500));
         demo.kill(2);
         std::thread::sleep(Duration::from_millis(2_500));
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().for_each(|client| client.join().expect("it writes"));
     });
     let written = written.into_inner().expect("no client panicked");

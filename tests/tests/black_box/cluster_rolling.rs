@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::wait_until;
+use millrace_tests::{StopOnDrop, wait_until};
 
 use crate::cluster::Demo;
 
@@ -53,6 +53,7 @@ fn each_node_in_turn_is_restarted_and_no_call_fails() {
     };
     let mut again = Vec::new();
     std::thread::scope(|threads| {
+        let over = StopOnDrop(&is_over);
         let clients: Vec<_> = (0..4).map(|_| threads.spawn(client)).collect();
         for node in 1..=3 {
             std::thread::sleep(Duration::from_millis(300));
@@ -61,7 +62,7 @@ fn each_node_in_turn_is_restarted_and_no_call_fails() {
             again.push(demo.revive(node));
             wait_until("it owns shards again", || demo.owns(node));
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         clients.into_iter().for_each(|client| client.join().expect("it calls"));
     });
     let met = met.into_inner().expect("nobody panics");

@@ -286,6 +286,14 @@ fn errors_say_what_to_type_and_all_that_the_node_says() {
 }
 
 #[test]
+fn a_list_of_no_keys_says_where_it_looked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let none = millrace(&["keys", "--data", text(&folder.path().join("nothere")), "list"]);
+    assert_eq!((none.code, none.out.as_str()), (Some(0), ""), "{}", none.err);
+    assert!(none.err.contains("no keys in") && none.err.contains("nothere"), "{}", none.err);
+}
+
+#[test]
 fn a_command_ends_quietly_when_nobody_reads_its_output_any_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("keys.json");
@@ -297,4 +305,32 @@ fn a_command_ends_quietly_when_nobody_reads_its_output_any_more() {
     list.args(["keys", "--keys", text(&file), "list"]).stdin(Stdio::null()).stdout(writer);
     let output = list.output().expect("started");
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(141), ""));
+}
+
+#[test]
+fn apps_are_listed_and_removed_and_state_is_read_in_the_shell() {
+    let server = Server::start(ServerOptions::examples(&["counter", "bank"]));
+    let url = server.url();
+    let run = |arguments: &[&str]| millrace(&[arguments, &["--url", &url]].concat());
+    let listed = run(&["apps"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.err);
+    let names: Vec<&str> = listed.out.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["APP", "bank", "counter"], "{}", listed.out);
+
+    assert_eq!(server.value("counter/a%2Fb/add", "7"), 7, "a key with a slash");
+    let all = run(&["state", "counter:counter/a/b"]);
+    assert_eq!(all.out.trim_end(), r#"{"value":7}"#, "{}", all.err);
+    assert_eq!(run(&["state", "counter/a/b", "value"]).out, "7", "a pipe gets the field and nothing else");
+    assert_eq!(run(&["state", "counter/a/b", "--prefix", "w"]).out.trim_end(), "{}");
+    let none = run(&["state", "counter"]);
+    assert_eq!((none.code, none.err.contains("is not service/key")), (Some(1), true), "{}", none.err);
+
+    let removed = run(&["apps", "remove", "counter"]);
+    assert!(removed.out.contains("removed counter"), "{}", removed.err);
+    assert!(!run(&["apps"]).out.contains("counter"));
+    let again = run(&["apps", "remove", "counter"]);
+    assert_eq!((again.code, again.err.contains("404")), (Some(1), true), "{}", again.err);
+    let counter = repository().join("examples/counter");
+    assert_eq!(run(&["deploy", text(&counter)]).code, Some(0));
+    assert_eq!(server.value("counter/a%2Fb/value", ""), 7, "its state was kept");
 }

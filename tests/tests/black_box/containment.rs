@@ -6,7 +6,7 @@ use std::thread::{scope, spawn};
 use std::time::{Duration, Instant};
 
 use millrace_tests::{
-    Connection, Reply, Server, ServerOptions, TestApp, assert_problem, machine, repository, wait_until,
+    Connection, Reply, Server, ServerOptions, StopOnDrop, TestApp, assert_problem, machine, repository, wait_until,
 };
 
 /// Uses the app's own limits. The bounds below depend on its 20 ms of CPU time.
@@ -118,11 +118,14 @@ fn only_public_handlers_are_reachable() {
         assert_problem(&server.call(&path, "null"), 404, "unknown-service");
     }
     for name in ["constructor", "__proto__", "toString", "nothing", ""] {
-        assert_contained(&server, "reach", &format!("{name:?}"), 404, "unknown-handler");
-        assert_contained(&server, "reachService", &format!("{name:?}"), 404, "unknown-service");
+        // The mistake is the function's, not that of whoever calls it.
+        let reply = assert_contained(&server, "reach", &format!("{name:?}"), 500, "function-failed");
+        assert!(reply.text().contains("has no handler"), "{}", reply.text());
+        let reply = assert_contained(&server, "reachService", &format!("{name:?}"), 500, "function-failed");
+        assert!(reply.text().contains("has no service"), "{}", reply.text());
     }
     // Another app's service is as unknown as a service that does not exist.
-    assert_contained(&server, "reachService", "\"counter\"", 404, "unknown-service");
+    assert_contained(&server, "reachService", "\"counter\"", 500, "function-failed");
 }
 
 #[test]
@@ -230,6 +233,7 @@ fn an_endless_loop_leaves_the_neighbours_wait_bounded() {
     let stops = AtomicBool::new(false);
     let ended = AtomicU32::new(0);
     let mut waited = scope(|threads| {
+        let _stop = StopOnDrop(&stops);
         for number in 0..HOSTILE_CONNECTIONS {
             let (server, stops, ended) = (&server, &stops, &ended);
             threads.spawn(move || {
@@ -245,9 +249,7 @@ fn an_endless_loop_leaves_the_neighbours_wait_bounded() {
                 }
             });
         }
-        let waited = endless_calls_waited_for(&server, &ended, CALLS);
-        stops.store(true, Ordering::Relaxed);
-        waited
+        endless_calls_waited_for(&server, &ended, CALLS)
     });
     waited.sort_unstable();
     println!("endless calls ended while each of {CALLS} neighbours waited: {waited:?}");

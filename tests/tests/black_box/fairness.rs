@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
-use millrace_tests::{Connection, Server, ServerOptions, TestApp, machine, wait_until};
+use millrace_tests::{Connection, Server, ServerOptions, StopOnDrop, TestApp, machine, wait_until};
 
 /// Clients whose transactions follow each other without a gap.
 const OTHERS: usize = 24;
@@ -68,7 +68,7 @@ fn turns(one: &str, many: &str) -> Vec<u64> {
             });
         }
         // The others are told to stop even if a turn fails.
-        let _ends = OnDrop(&stops);
+        let _ends = StopOnDrop(&stops);
         let mut connection = server.connect();
         let turn = |number| {
             let before = done.load(Ordering::SeqCst);
@@ -85,14 +85,6 @@ fn turns(one: &str, many: &str) -> Vec<u64> {
         waits.iter().max().expect("turns")
     );
     waits
-}
-
-struct OnDrop<'a>(&'a AtomicBool);
-
-impl Drop for OnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Server, ServerOptions, assert_problem};
+use millrace_tests::{Server, ServerOptions, StopOnDrop, assert_problem};
 use serde_json::{Value, json};
 
 /// Far above the time for which a core is held (some 10 ms), even on a busy machine. Far below the time without
@@ -29,6 +29,7 @@ fn send(server: &Server, method: &str, path: &str, body: &Value) -> u16 {
 fn longest_read(server: &Server, work: impl FnOnce()) -> Duration {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let done = StopOnDrop(&is_done);
         let reader = scope.spawn(|| {
             let mut longest = Duration::ZERO;
             for number in (0..40).cycle() {
@@ -44,7 +45,7 @@ fn longest_read(server: &Server, work: impl FnOnce()) -> Duration {
             longest
         });
         work();
-        is_done.store(true, Ordering::Relaxed);
+        drop(done);
         reader.join().expect("reads")
     })
 }

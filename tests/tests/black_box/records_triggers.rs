@@ -5,7 +5,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Connection, MovedClock, Reply, Server, ServerOptions, TestApp, assert_problem, wait_until};
+use millrace_tests::{
+    Connection, MovedClock, Reply, Server, ServerOptions, StopOnDrop, TestApp, assert_problem, wait_until,
+};
 use serde_json::{Value, json};
 
 struct Node {
@@ -368,6 +370,7 @@ fn triggers_after_the_commit_that_lead_to_each_other_end_among_the_dead_letters(
 fn longest_read(node: &mut Node, work: impl FnOnce(&mut Node)) -> Duration {
     let (address, is_done) = (node.server.address(), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let done = StopOnDrop(&is_done);
         let reader = scope.spawn(|| {
             let mut connection = Connection::open(address).expect("the server accepts");
             let (mut longest, mut reads) = (Duration::ZERO, 0);
@@ -381,7 +384,7 @@ fn longest_read(node: &mut Node, work: impl FnOnce(&mut Node)) -> Duration {
             longest
         });
         work(node);
-        is_done.store(true, Ordering::Relaxed);
+        drop(done);
         reader.join().expect("reads")
     })
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
-use millrace_tests::{MovedClock, Random, Server, ServerOptions, TestApp, wait_until};
+use millrace_tests::{MovedClock, Random, Server, ServerOptions, TestApp, until_taken, wait_until};
 use serde_json::json;
 
 const CLIENTS: u64 = 4;
@@ -62,7 +62,9 @@ fn work(server: &Server, hour: u64, client: u64) {
             [("call/work/called", "answer", 200), ("send/work/sent", "answer", 202), ("send/work/flow", "run", 202)]
         {
             let path = format!("/{path}{client}/{handler}");
-            let reply = connection.request("POST", &path, &[&header], text(&mut random).as_bytes()).expect("a reply");
+            let text = text(&mut random);
+            let reply =
+                until_taken(|| connection.request("POST", &path, &[&header], text.as_bytes()).expect("a reply"));
             assert_eq!(reply.status, status, "{path}: {}", reply.text());
             if status == 202 {
                 ids.push(reply.json()["id"].as_str().expect("an id").to_owned());

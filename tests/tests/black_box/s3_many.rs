@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Server, ServerOptions, has_programs, wait_until};
+use millrace_tests::{Server, ServerOptions, StopOnDrop, has_programs, wait_until};
 
 use crate::s3_objects::{S3, add_ann, inbox};
 
@@ -106,11 +106,12 @@ fn told_once(kills: usize) {
     for round in 0..kills {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
+            let told = StopOnDrop(&stop);
             let putting = scope.spawn(|| put_until(&s3, &stop, round));
             // Not a wait for anything: the kill comes at another place each time.
             thread::sleep(Duration::from_millis(100 + (round as u64 * 37) % 150));
             server.kill();
-            stop.store(true, Ordering::Relaxed);
+            drop(told);
             let (more, open) = putting.join().expect("no panic");
             answered.extend(more);
             unknown.extend(open);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use millrace_tests::{
     Client, Connection, Latencies, Load, Random, Server, ServerOptions, Shared, StopOnDrop, TestApp, assert_problem,
-    number_from_env, wait_until,
+    number_from_env, until_taken, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -147,6 +147,7 @@ const HOT_ACCOUNTS: u64 = 10;
 fn transfer_hotly(server: &Server, clients: u64, time: Duration) -> (f64, u64, Latencies) {
     let (stops, refused) = (AtomicBool::new(false), AtomicU64::new(0));
     let latencies = scope(|threads| {
+        let stop = StopOnDrop(&stops);
         let workers: Vec<_> = (0..clients)
             .map(|client| {
                 let (mut connection, stops, refused) = (server.connect(), &stops, &refused);
@@ -157,8 +158,10 @@ fn transfer_hotly(server: &Server, clients: u64, time: Duration) -> (f64, u64, L
                         let to = (from + 1 + random.below(HOT_ACCOUNTS - 1)) % HOT_ACCOUNTS;
                         let body = json!({ "from": format!("h{from}"), "to": format!("h{to}"), "amount": 1 + random.below(300) });
                         let began = Instant::now();
-                        let reply =
-                            connection.request("POST", "/transfer/transaction", &[], body.to_string().as_bytes()).expect("a reply");
+                        let body = body.to_string();
+                        let reply = until_taken(|| {
+                            connection.request("POST", "/transfer/transaction", &[], body.as_bytes()).expect("a reply")
+                        });
                         latencies.add(began.elapsed());
                         // Only the account itself refuses.
                         let is_poor = reply.status == 409 && reply.json()["detail"] == "insufficient funds";
@@ -171,7 +174,7 @@ fn transfer_hotly(server: &Server, clients: u64, time: Duration) -> (f64, u64, L
             .collect();
         // What is measured is a rate.
         std::thread::sleep(time);
-        stops.store(true, Ordering::Relaxed);
+        drop(stop);
         let mut all = Latencies::default();
         workers.into_iter().for_each(|worker| all.merge(&worker.join().expect("saw nothing wrong")));
         all

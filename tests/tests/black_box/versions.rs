@@ -47,8 +47,12 @@ fn versions_that_workflows_are_pinned_to_are_bounded_in_memory() {
     let mut started = Vec::new();
     let refused = loop {
         let reply = version(started.len() + 1).deploy(&server, "tables");
-        if reply.status >= 300 {
+        // A busy machine's server may refuse one for a while.
+        if reply.status >= 300 && !reply.text().contains("wait too long") {
             break reply;
+        }
+        if reply.status >= 300 {
+            continue;
         }
         started.push(server.send("table/a/wait", ""));
         // A core that has no workflow of a version does without it.

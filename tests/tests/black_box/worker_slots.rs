@@ -145,12 +145,13 @@ fn nested_calls_need_no_slot_of_their_own() {
             .map(|index| {
                 scope.spawn({
                     let server = &server;
-                    move || server.value(&format!("a/k{index}/tree"), "5")
+                    // On a busy machine twelve may take longer than one may wait for the slot.
+                    move || wait_until("it ends", || server.call(&format!("a/k{index}/tree"), "5").text() == "1")
                 })
             })
             .collect();
         for tree in trees {
-            assert_eq!(tree.join().expect("it ends"), 1);
+            tree.join().expect("it ends");
         }
     });
     // Messages and workflows go through the same slot.

@@ -316,7 +316,7 @@ fn requests_are_signed_and_the_secret_stays_here() {
 #[test]
 fn a_worker_that_dials_in_serves_while_it_is_connected() {
     let server = Server::start(ServerOptions::examples(&[]));
-    let (worker, ready) = DialledWorker::connect(server.address(), "bank", services(400), bank);
+    let (worker, ready) = DialledWorker::connect(server.address(), "bank", services(10_000), bank);
     assert!(ready.as_ref().is_ok_and(|deployment| deployment.starts_with("bank-")), "{ready:?}");
     assert_eq!(server.value("account/alice/deposit", "10"), 10);
     for index in 0..4 {
@@ -329,7 +329,7 @@ fn a_worker_that_dials_in_serves_while_it_is_connected() {
     drop(worker);
     assert_problem(&server.call("account/alice/deposit", "1"), 503, "worker-unavailable");
     // It comes back as it was: the same deployment.
-    let (_worker, again) = DialledWorker::connect(server.address(), "bank", services(400), bank);
+    let (_worker, again) = DialledWorker::connect(server.address(), "bank", services(10_000), bank);
     assert_eq!(again, ready);
     assert_eq!(server.value("account/alice/deposit", "1"), 7);
     let (_odd, refused) = DialledWorker::connect(server.address(), "other", json!([]), bank);

@@ -247,6 +247,8 @@ fn how_often_is_up_to_the_app_the_handler_the_call_and_the_step() {
     let done = millrace(&["invocations", "kill", "--service", "steps", "--status", "paused", "--url", &server.url()]);
     assert_eq!(done.code, Some(0), "{}", done.err);
     assert_eq!(server.ended(&ids[0])["status"], "cancelled");
+    let late = millrace(&["invocations", "cancel", &ids[1], "--url", &server.url()]);
+    assert!(late.out.contains("had ended, and stays as it is: succeeded"), "{} {}", late.out, late.err);
 }
 
 #[test]

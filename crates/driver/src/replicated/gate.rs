@@ -2,6 +2,7 @@
 //!
 //! A shard speaks only for as long as its node owns it. If the lease holds at the moment at which the shard says something,
 //! that leaves at once. Otherwise it waits until a round that began later is confirmed, and so does all that is said behind it.
+//! Once a shard is handed on, nothing that it says leaves: what it holds locked from then on nobody may count on.
 
 use std::collections::VecDeque;
 
@@ -24,6 +25,7 @@ pub(crate) struct Gate {
     waiting: VecDeque<(Proof, Said)>,
     /// Something has begun to wait since a round was asked for.
     wants_round: bool,
+    is_shut: bool,
 }
 
 /// Whether what rests on this proof may leave. What a shard says is committed when it says it, so nothing else counts.
@@ -34,6 +36,9 @@ fn may_leave(replica: &Replica, now_ns: u64, proof: Proof) -> Leaving {
 impl Gate {
     /// Gives it back if it may leave now.
     pub(crate) fn pass(&mut self, replica: &Replica, now_ns: u64, said: Said) -> Option<Said> {
+        if self.is_shut {
+            return None;
+        }
         let proof = replica.read_proof();
         if self.waiting.is_empty() && may_leave(replica, now_ns, proof) == Leaving::Now {
             return Some(said);
@@ -67,6 +72,11 @@ impl Gate {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// What the shard says from now on is dropped.
+    pub(crate) fn shut(&mut self) {
+        self.is_shut = true;
     }
 
     /// Nothing of it leaves any more.

@@ -32,13 +32,16 @@ pub(crate) struct Guide {
     guided: BTreeMap<ShardId, Guided>,
     /// The last opening of each shard that was heard of.
     opened: BTreeMap<ShardId, Epoch>,
+    /// The last epoch in which the owner of each shard has let go of it.
+    let_go: BTreeMap<ShardId, Epoch>,
     /// Nodes that there is a link to, or was.
     known: BTreeSet<NodeId>,
 }
 
 impl Guide {
     pub(crate) fn new(me: NodeId) -> Self {
-        Self { me, guided: BTreeMap::new(), opened: BTreeMap::new(), known: BTreeSet::new() }
+        let (opened, let_go) = (BTreeMap::new(), BTreeMap::new());
+        Self { me, guided: BTreeMap::new(), opened, let_go, known: BTreeSet::new() }
     }
 
     /// This node.
@@ -76,15 +79,22 @@ impl Guide {
         }
     }
 
-    /// Whether this node owns the shard and is to let go of it.
-    pub(crate) fn is_handing_on(&self, shard: ShardId) -> bool {
-        let is_to_go = |guided: &Guided| guided.owner == self.me && guided.heir.is_some_and(|heir| heir != self.me);
-        self.guided.get(&shard).is_some_and(is_to_go)
+    /// The epoch in which this node owns the shard, if it is to let go of it.
+    pub(crate) fn handing_on(&self, shard: ShardId) -> Option<Epoch> {
+        let is_to_go = |guided: &&Guided| guided.owner == self.me && guided.heir.is_some_and(|heir| heir != self.me);
+        self.guided.get(&shard).filter(is_to_go).map(|guided| guided.epoch)
     }
 
-    /// Whether this node owns the shard next, once its owner has let go of that epoch.
-    pub(crate) fn is_heir(&self, shard: ShardId, epoch: Epoch) -> bool {
-        self.guided.get(&shard).is_some_and(|guided| guided.epoch == epoch && guided.heir == Some(self.me))
+    /// The owner of a shard has let go of it in that epoch, for good. Guidance may say only later who is the heir.
+    pub(crate) fn hear_let_go(&mut self, shard: ShardId, epoch: Epoch) {
+        let last = self.let_go.entry(shard).or_default();
+        *last = epoch.max(*last);
+    }
+
+    /// The epoch in which this node is to take a shard now: it is the heir, and the owner has let go.
+    pub(crate) fn inherited(&self, shard: ShardId) -> Option<Epoch> {
+        let guided = self.guided.get(&shard).filter(|guided| guided.heir == Some(self.me))?;
+        (self.let_go.get(&shard) == Some(&guided.epoch)).then_some(Epoch(guided.epoch.0 + 1))
     }
 
     /// A shard was opened. Says whether that is news: late news of an earlier opening is none.
@@ -147,10 +157,36 @@ mod tests {
         guide.meet(NodeId(4));
         assert!(guide.others().contains(&NodeId(4)), "it owns nothing, and may have asked something");
         guide.hear_heir(ShardId(0), Epoch(3), Some(other));
-        assert!(!guide.is_handing_on(ShardId(0)), "that was of an earlier epoch");
+        assert_eq!(guide.handing_on(ShardId(0)), None, "that was of an earlier epoch");
         guide.hear_heir(ShardId(0), Epoch(4), Some(other));
-        assert!(guide.is_handing_on(ShardId(0)) && !guide.is_heir(ShardId(0), Epoch(4)));
+        assert_eq!(guide.handing_on(ShardId(0)), Some(Epoch(4)));
+        guide.hear_let_go(ShardId(0), Epoch(4));
+        assert_eq!(guide.inherited(ShardId(0)), None, "another node is the heir");
         assert!(guide.hear_opened(ShardId(0), Epoch(4)));
         assert!(!guide.hear_opened(ShardId(0), Epoch(4)) && !guide.hear_opened(ShardId(0), Epoch(3)));
+    }
+
+    #[test]
+    fn an_heir_takes_the_shard_whatever_it_hears_first() {
+        let [me, other] = [NodeId(1), NodeId(2)];
+        for hears_guidance_first in [true, false] {
+            let mut guide = Guide::new(me);
+            let guidance = |guide: &mut Guide, epoch| {
+                guide.hear(ShardId(0), other, epoch, Some(&[me, other, NodeId(3)]));
+                guide.hear_heir(ShardId(0), epoch, Some(me));
+            };
+            if hears_guidance_first {
+                guidance(&mut guide, Epoch(3));
+                assert_eq!(guide.inherited(ShardId(0)), None, "its owner serves it");
+                guide.hear_let_go(ShardId(0), Epoch(3));
+            } else {
+                guide.hear_let_go(ShardId(0), Epoch(3));
+                assert_eq!(guide.inherited(ShardId(0)), None, "nobody has named the heir");
+                guidance(&mut guide, Epoch(3));
+            }
+            assert_eq!(guide.inherited(ShardId(0)), Some(Epoch(4)));
+            guidance(&mut guide, Epoch(5));
+            assert_eq!(guide.inherited(ShardId(0)), None, "that owner has not let go");
+        }
     }
 }

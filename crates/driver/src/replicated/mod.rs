@@ -30,8 +30,10 @@ use millrace_store::Store;
 use crate::core::Core;
 use crate::platform::{DriverBug, Platform};
 use arrivals::Arrivals;
+use gate::Gate;
 pub(crate) use gate::Said;
 pub(crate) use guide::{Guide, Whereabouts};
+use handing::Handing;
 use reach::Reach;
 pub(crate) use routing::Way;
 pub(crate) use seat::Seat;
@@ -48,8 +50,8 @@ pub(crate) struct Replicated {
     pub arrivals: Arrivals,
     pub reach: Reach,
     pub writes: Writes,
-    /// Shards that other nodes are to have, and since when.
-    pub handing: BTreeMap<ShardId, u64>,
+    /// Shards that other nodes are to have.
+    pub handing: BTreeMap<ShardId, Handing>,
     /// Until when the entries of shards wait before their replicas.
     pub still_until_ns: Option<u64>,
 }
@@ -340,7 +342,7 @@ impl<P: Platform> Core<P> {
             Command::Send { to, message } => self.platform.send_replica(to, shard, message),
             Command::Write { number, write } => self.write(shard, number, &write),
             // `follow_up` looks at what is committed and confirmed.
-            Command::Committed { .. } => {}
+            Command::Committed { .. } => self.tell_committed(shard),
             Command::Confirmed { .. } => self.heard_majority(shard),
             Command::Serve { epoch, last } => {
                 self.heard_majority(shard);
@@ -349,7 +351,7 @@ impl<P: Platform> Core<P> {
                 }
             }
             Command::GiveUp { epoch } => self.depose(shard, epoch),
-            Command::Released { epoch } => self.take_what_is_let_go(shard, epoch),
+            Command::Released { epoch } => self.hear_let_go(shard, epoch),
             Command::ReadLog { to, after, bytes } => {
                 self.metrics.catch_ups.increment();
                 self.platform.read_log(shard, to, after, bytes);
@@ -369,6 +371,13 @@ impl<P: Platform> Core<P> {
         }
     }
 
+    /// Others follow the shard that no functions run on. They hear what is committed now, and not with the next heartbeat.
+    fn tell_committed(&mut self, shard: ShardId) {
+        if self.seat(shard).is_some_and(|seat| seat.options.is_none() && seat.serving.is_some()) {
+            self.drive(shard, |seat, now_ns, out| seat.replica.confirm(now_ns, out));
+        }
+    }
+
     fn write(&mut self, shard: ShardId, number: u64, write: &Write) {
         self.platform.write_replica(&mut self.batch, shard, write);
         if let Some(replicated) = &mut self.replicated {
@@ -384,7 +393,7 @@ impl<P: Platform> Core<P> {
     fn depose(&mut self, shard: ShardId, _epoch: Epoch) {
         let keeps_memory = self.platform.has_planted(DriverBug::KeepMemory);
         let Some(seat) = self.seat(shard) else { return };
-        seat.gate.clear();
+        seat.gate = Gate::default();
         // Whoever owns the shard next has not heard of it.
         seat.held.iter_mut().for_each(still::Held::clear);
         seat.to_open = None;
@@ -454,11 +463,15 @@ impl<P: Platform> Core<P> {
         let is_due = |(_, last): &mut (Epoch, Lsn)| seat.store.as_ref().is_some_and(|store| store.lsn() >= *last);
         let Some((epoch, _)) = seat.to_open.take_if(is_due) else { return };
         seat.serving = Some(epoch);
+        let was_handed = seat.handed == Some(epoch);
         let Some(options) = seat.options.clone() else { return };
         // A flush that is under way goes on.
         let Some(store) = seat.store.take() else { return };
         match Shard::new(ShardOptions { incarnation: epoch.0, ..options }, store) {
-            Ok(opened) => {
+            Ok(mut opened) => {
+                if was_handed {
+                    opened.inherits_nothing();
+                }
                 self.metrics.shards_opened.increment();
                 self.take_shard(opened);
                 self.announce(shard, epoch);
@@ -470,11 +483,16 @@ impl<P: Platform> Core<P> {
 
     /// Lets out what the shard has said and what may leave by now, and asks for a round if something may not.
     pub(crate) fn let_out(&mut self, shard: ShardId) {
+        let mut has_said = false;
         loop {
             let now_ns = self.platform.monotonic_ns();
             let Some(seat) = self.seat(shard) else { return };
             let Some(said) = seat.gate.next(&seat.replica, now_ns) else { break };
             self.says(said);
+            has_said = true;
+        }
+        if has_said {
+            self.look_whether_due(shard);
         }
         let takes_round = self.seat(shard).is_some_and(|seat| seat.gate.takes_round());
         if takes_round {
@@ -488,6 +506,7 @@ impl<P: Platform> Core<P> {
         if self.seat(shard).is_some_and(has_more) {
             self.drive(shard, |_, _, _| {});
         }
+        self.look_whether_due(shard);
     }
 
     /// The round ends: what was submitted leaves.

@@ -42,6 +42,8 @@ pub(crate) struct Seat {
     pub to_open: Option<(Epoch, Lsn)>,
     /// The epoch in which the shard is open here.
     pub serving: Option<Epoch>,
+    /// The last epoch that the owner before has handed to this node. It held nothing locked when it let go.
+    pub handed: Option<Epoch>,
     pub gate: Gate,
     /// What the shard has made while it [stands still](super::still).
     pub held: Option<Held>,
@@ -70,6 +72,7 @@ impl Seat {
             tail,
             to_open: None,
             serving: None,
+            handed: None,
             gate: Gate::default(),
             held: None,
             silent_ns: 0,

@@ -33,6 +33,7 @@ const HELLO: u8 = 0x35;
 const TERMINAL: u8 = 1;
 /// Of SEND: the sender chose the id of the workflow.
 const HAS_ID: u8 = 1;
+const HAS_POLICY: u8 = 1;
 
 /// What a call or message is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub enum WorkerFrame {
     Scan { operation: u32, prefix: Bytes, after: Option<Bytes>, limit: u32 },
     Set { field: Bytes, value: FrameValue },
     Delete { field: Bytes },
-    Call { operation: u32, target: TargetFrame },
+    Call { operation: u32, target: TargetFrame, policy: Bytes },
     Send { operation: u32, target: TargetFrame, delay_ms: u64, id: Option<String> },
     Signal { invocation: String, name: String, payload: Bytes },
     Fetch { operation: u32, request: Bytes },
@@ -91,6 +92,13 @@ fn put_target(out: &mut Vec<u8>, target: &TargetFrame) {
     put_bytes(out, &target.key);
     put_bytes(out, target.handler.as_bytes());
     put_bytes(out, &target.input);
+}
+
+fn put_call(out: &mut Vec<u8>, target: &TargetFrame, policy: &[u8]) {
+    put_target(out, target);
+    if !policy.is_empty() {
+        put_bytes(out, policy);
+    }
 }
 
 fn target(reader: &mut PayloadReader) -> Result<TargetFrame, WorkerFrameError> {
@@ -155,6 +163,7 @@ impl WorkerFrame {
         let flags = match self {
             Self::Failure(FailureFrame { is_terminal: true, .. }) => TERMINAL,
             Self::Send { id: Some(_), .. } => HAS_ID,
+            Self::Call { policy, .. } if !policy.is_empty() => HAS_POLICY,
             _ => 0,
         };
         put_frame(out, self.kind(), flags, |out| {
@@ -177,7 +186,8 @@ impl WorkerFrame {
                 put_bytes(out, field);
                 put_value(out, value);
             }
-            Self::Call { target, .. } | Self::Compensate { target } => put_target(out, target),
+            Self::Compensate { target } => put_target(out, target),
+            Self::Call { target, policy, .. } => put_call(out, target, policy),
             Self::Send { target, delay_ms, id, .. } => {
                 put_target(out, target);
                 out.extend_from_slice(&delay_ms.to_be_bytes());
@@ -243,6 +253,7 @@ impl WorkerFrame {
         let known = match header.kind {
             FAILURE => TERMINAL,
             SEND => HAS_ID,
+            CALL => HAS_POLICY,
             _ => 0,
         };
         if header.flags & !known != 0 {
@@ -265,7 +276,11 @@ fn read_frame(header: FrameHeader, reader: &mut PayloadReader) -> Result<WorkerF
         }
         SET => WorkerFrame::Set { field: reader.bytes()?, value: reader.value()? },
         DELETE => WorkerFrame::Delete { field: reader.bytes()? },
-        CALL => WorkerFrame::Call { operation: reader.u32()?, target: target(reader)? },
+        CALL => {
+            let (operation, target) = (reader.u32()?, target(reader)?);
+            let policy = (header.flags & HAS_POLICY != 0).then(|| reader.bytes()).transpose()?;
+            WorkerFrame::Call { operation, target, policy: policy.unwrap_or_default() }
+        }
         SEND => {
             let (operation, target, delay_ms) = (reader.u32()?, target(reader)?, reader.u64()?);
             let id = (header.flags & HAS_ID != 0).then(|| reader.text()).transpose()?;

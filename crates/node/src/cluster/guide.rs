@@ -27,7 +27,7 @@ use crate::core::{NodeMessage, Shared, SharedCore};
 /// How often the guide looks around.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// How often a node says how it is. Those that do not hear it for some of these take it for dead.
+/// How often a node says how it is, beside what others wait for. Those that do not hear it for some of these take it for dead.
 const STATUS_NS: u64 = 100_000_000;
 
 /// Runs on core 0 for as long as the node does.
@@ -462,7 +462,8 @@ impl Guide {
     /// Tells all other nodes how this one is.
     fn speak(&mut self) {
         let now_ns = self.now_ns();
-        if now_ns < self.said_ns + STATUS_NS {
+        let has_news = self.cluster.has_news.swap(false, Ordering::AcqRel);
+        if !has_news && now_ns < self.said_ns + STATUS_NS {
             return;
         }
         self.said_ns = now_ns;

@@ -20,7 +20,7 @@ impl Cluster {
     pub(crate) fn leave(&self, shared: &Shared) {
         let until = Instant::now() + LONGEST;
         self.is_leaving.store(true, Ordering::Relaxed);
-        self.wake.notify_one();
+        self.speak_soon();
         let owns = || self.guidance().shards.iter().any(|place| place.owner == self.me().0);
         // Where all stop, nobody takes anything.
         let has_others = || {

@@ -148,6 +148,8 @@ pub(crate) struct Cluster {
     is_disputed: AtomicBool,
     /// This node is about to stop.
     pub is_leaving: AtomicBool,
+    /// The others wait to hear how this node is now.
+    has_news: AtomicBool,
     /// There is something for the guide to do.
     pub wake: Notify,
 }
@@ -272,6 +274,7 @@ impl Cluster {
             is_removed: AtomicBool::new(false),
             is_disputed: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
+            has_news: AtomicBool::new(false),
             wake: Notify::new(),
         }
     }
@@ -482,6 +485,12 @@ impl Cluster {
     /// A core says how its replicas are.
     pub(crate) fn note_condition(&self, core: usize, condition: Condition) {
         locked(&self.cores).insert(core, condition);
+    }
+
+    /// Has this node say at once how it is.
+    pub(crate) fn speak_soon(&self) {
+        self.has_news.store(true, Ordering::Release);
+        self.wake.notify_one();
     }
 
     /// Whether the replicas of all cores have caught up, and what keeps this node from following its appointments.

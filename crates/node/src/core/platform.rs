@@ -38,6 +38,8 @@ pub(crate) struct CorePlatform {
     pub numbers: BTreeMap<Program, Vec<Vec<Arc<HandlerMetric>>>>,
     /// Nodes for which messages wait until the round ends.
     unflushed: BTreeSet<NodeId>,
+    /// A shard was opened here since the last round.
+    pub has_opened: bool,
 }
 
 impl CorePlatform {
@@ -49,6 +51,7 @@ impl CorePlatform {
             pump: Rc::default(),
             numbers: BTreeMap::new(),
             unflushed: BTreeSet::new(),
+            has_opened: false,
         }
     }
 
@@ -195,6 +198,8 @@ impl Platform for CorePlatform {
         let Some(cluster) = &self.shared.cluster else { return };
         if self.is_meta(shard) {
             cluster.set_meta_role(role, epoch);
+        } else if role == RoleName::Owner {
+            self.has_opened = true;
         }
     }
 

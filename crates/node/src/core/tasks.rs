@@ -26,6 +26,13 @@ pub(crate) async fn run_pump(core: SharedCore) {
             let mut core = core.borrow_mut();
             let has_more = core.end_round();
             core.platform.flush_links();
+            if std::mem::take(&mut core.platform.has_opened)
+                && let Some(cluster) = core.platform.shared.cluster.clone()
+            {
+                // Whoever hands shards on waits for that.
+                cluster.note_condition(core.index(), cluster.condition_of(&core));
+                cluster.speak_soon();
+            }
             has_more
         };
         if has_more {

@@ -3,9 +3,9 @@
 //! Where shards fail alone, an earlier opening of this shard may have promised that what it held locked stays as it is for
 //! `hold_ms`. Nobody knows any more what that was. So for that long after it was opened the shard lets nobody lock an
 //! entity alone. It behaves as if a transaction that reads had locked each entity. A transaction that wants an entity
-//! alone queues for it.
+//! alone queues for it. None of that is needed if the earlier opening held nothing when it ended, and said nothing after that.
 
-use millrace_base::{UnixMillis, limits};
+use millrace_base::UnixMillis;
 
 use super::{Execution, ExecutionContext};
 use crate::context::Rows;
@@ -27,11 +27,8 @@ pub(super) enum Gate {
 impl Gate {
     /// The gate of a shard that is opened. One without entries has never promised anything.
     pub(super) fn new(rows: &Rows) -> Self {
-        match rows.options().hold_ms {
-            // The clocks of two machines do not run at the same rate.
-            Some(hold_ms) if rows.lsn().0 > 0 => {
-                Gate::Shut { hold_ms: hold_ms.saturating_add(hold_ms / limits::CLOCK_RATE_SHARE + 1) }
-            }
+        match rows.options().held_ms() {
+            Some(hold_ms) if rows.lsn().0 > 0 => Gate::Shut { hold_ms },
             _ => Gate::Open,
         }
     }
@@ -62,8 +59,18 @@ impl Execution {
         if now_ms < until_ms {
             self.gate = Gate::ShutUntil { until_ms, due: now.plus(until_ms - now_ms) };
         } else {
-            self.gate = Gate::Open;
-            self.freed.extend(self.locks.open());
+            self.open_gate();
         }
+    }
+
+    /// Lets everybody write.
+    pub(crate) fn open_gate(&mut self) {
+        self.gate = Gate::Open;
+        self.freed.extend(self.locks.open());
+    }
+
+    /// Whether nothing is locked, so that nobody outside counts on what this shard holds.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.locks.is_empty()
     }
 }

@@ -189,16 +189,38 @@ class Context:
         """
         return self._call(target, arguments, named)
 
-    def _call(self, target: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+    @overload
+    def call_with(
+        self, retry: Retry, handler: Callable[P, Coroutine[Any, Any, R]], /, *arguments: P.args, **named: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def call_with(
+        self, retry: Retry, handler: Callable[P, R], /, *arguments: P.args, **named: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def call_with(
+        self, retry: Retry, service: str, key: str | bytes, handler: str, input: Any = None, /
+    ) -> Coroutine[Any, Any, Any]: ...
+    def call_with(self, retry: Retry, target: Any, /, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Any]:
+        """As ``call``, in a workflow: if the call fails it is tried again so, and not as the app says."""
+        self._only_in_workflows("call_with")
+        self._attempt.needs_version(3, "ctx.call_with")
+        return self._call(target, arguments, named, retry.encode())
+
+    def _call(
+        self, target: Any, arguments: tuple[Any, ...], named: dict[str, Any], policy: bytes = b""
+    ) -> Coroutine[Any, Any, Any]:
         (service, key, handler), data, bound = resolve(target, arguments, named)
         if bound is not None and bound.handler.kind is Kind.WORKFLOW:
             raise UsageError(f"{bound!r} is a workflow: start it with ctx.send")
-        return self._perform_call(service, key, handler, data, bound)
+        parts = [service.encode(), key, handler.encode(), data] + [policy] * bool(policy)
+        return self._perform_call(parts, bound)
 
-    async def _perform_call(self, service: str, key: bytes, handler: str, data: bytes, bound: Bound | None) -> Any:
+    async def _perform_call(self, parts: list[bytes], bound: Bound | None) -> Any:
         outcome = await self._attempt.perform(
             Type.CALL,
-            lambda number: payloads.operation(number, service.encode(), key, handler.encode(), data),
+            lambda number: payloads.operation(number, *parts),
+            payloads.HAS_POLICY if len(parts) > 4 else 0,
         )
         output = output_of(outcome)
         return loads(output) if bound is None else bound.handler.signature.load_output(output)

@@ -18,7 +18,7 @@ PAYLOAD_LIMIT_BYTES = 8 * 1024 * 1024
 
 CONTENT_TYPE = "application/vnd.millrace.worker"
 # The newest version of the protocol that this worker speaks, and the oldest.
-VERSION = 2
+VERSION = 3
 OLDEST_VERSION = 1
 
 
@@ -56,7 +56,7 @@ class Type(IntEnum):
 
 
 # Flag bits that have a meaning; all others must be zero.
-FLAGS = {Type.START: 0b11, Type.RESULT: 0b1, Type.FIELDS: 0b1, Type.SEND: 0b1, Type.FAILURE: 0b1}
+FLAGS = {Type.START: 0b11, Type.RESULT: 0b1, Type.FIELDS: 0b1, Type.CALL: 0b1, Type.SEND: 0b1, Type.FAILURE: 0b1}
 _TYPES = {int(member): member for member in Type}
 
 

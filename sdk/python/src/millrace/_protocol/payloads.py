@@ -27,6 +27,7 @@ IS_SET = 0b1
 VOID = 0b1
 TERMINAL = 0b1
 HAS_ID = 0b1
+HAS_POLICY = 0b1
 
 
 class Kind(IntEnum):

@@ -339,9 +339,9 @@ class Attempt:
             self._waiting.pop(number, None)
             raise
 
-    async def perform(self, type: Type, make_payload: Callable[[int], bytes]) -> Outcome:
+    async def perform(self, type: Type, make_payload: Callable[[int], bytes], flags: int = 0) -> Outcome:
         """An operation and its outcome."""
-        outcome = (await self.result(self.issue(type, make_payload))).outcome
+        outcome = (await self.result(self.issue(type, make_payload, flags))).outcome
         if self._state is not None and self._state.stale:
             await self.refresh()
         return outcome
