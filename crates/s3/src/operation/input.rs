@@ -31,20 +31,21 @@ pub const OVERRIDES: [(&str, &str); 6] = [
     ("response-expires", "expires"),
 ];
 
-/// The storage classes that S3 has. This server keeps and tells them, and treats all alike.
-const STORAGE_CLASSES: [&str; 11] = [
+/// The storage classes of S3 whose objects can be read at once. This server keeps and tells them, and treats all alike.
+const STORAGE_CLASSES: [&str; 9] = [
     "STANDARD",
     "REDUCED_REDUNDANCY",
     "STANDARD_IA",
     "ONEZONE_IA",
     "INTELLIGENT_TIERING",
-    "GLACIER",
     "GLACIER_IR",
-    "DEEP_ARCHIVE",
     "OUTPOSTS",
     "SNOW",
     "EXPRESS_ONEZONE",
 ];
+
+/// Those whose objects S3 archives: they have to be restored before they are read. Nothing is archived here.
+const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 
 /// What headers say of a new version.
 ///
@@ -122,7 +123,7 @@ fn kept_headers(head: &Head<'_>) -> Result<Vec<(String, String)>, S3Error> {
     Ok(kept)
 }
 
-/// A storage class that S3 has, or none.
+/// A storage class that this server takes, or none.
 ///
 /// # Errors
 /// `InvalidStorageClass`.
@@ -130,7 +131,12 @@ pub fn storage_class(name: &str) -> Result<String, S3Error> {
     if name.is_empty() || STORAGE_CLASSES.contains(&name) {
         return Ok(name.to_owned());
     }
-    Err(S3Error::new(Code::InvalidStorageClass, "The storage class you specified is not valid"))
+    let message = if ARCHIVES.contains(&name) {
+        "This server archives nothing, so it takes no objects of this storage class. Use GLACIER_IR or STANDARD."
+    } else {
+        "The storage class you specified is not valid"
+    };
+    Err(S3Error::new(Code::InvalidStorageClass, message))
 }
 
 /// Retention as two texts give it.

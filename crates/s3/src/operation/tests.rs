@@ -173,6 +173,8 @@ fn metadata_are_bounded_and_decoded() {
         (vec![("x-amz-tagging", "a=1&a=2")], Code::InvalidTag),
         (vec![("x-amz-tagging", "a=%ff")], Code::InvalidArgument),
         (vec![("x-amz-storage-class", "CHEAP")], Code::InvalidStorageClass),
+        (vec![("x-amz-storage-class", "GLACIER")], Code::InvalidStorageClass),
+        (vec![("x-amz-storage-class", "DEEP_ARCHIVE")], Code::InvalidStorageClass),
         (vec![("x-amz-object-lock-mode", "GOVERNANCE")], Code::InvalidArgument),
         (vec![("x-amz-object-lock-legal-hold", "yes")], Code::InvalidArgument),
         (
