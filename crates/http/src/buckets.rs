@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use millrace_api::objects::{ListRequest, ObjectOperation, ObjectReply, ObjectRequest, Requester};
+use millrace_api::objects::{ListRequest, ObjectOperation, ObjectReply, ObjectRequest, Refusal, Requester};
 use millrace_api::{Object, Permission, Principal};
 use millrace_base::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,7 @@ async fn list<B: Backend>(session: &Session<B>) -> Reply {
                     Ok(ObjectReply::Bucket(info)) => info.app,
                     Ok(_) => return Err(unexpected()),
                     // It went meanwhile.
-                    Err(error) if error.code == ErrorCode::ObjectRefused => continue,
+                    Err(error) if error.code == ErrorCode::UnknownState => continue,
                     Err(error) => return Err(error),
                 };
                 buckets.push(Listed {
@@ -177,7 +177,12 @@ async fn ask<B: Backend>(
     let id = (!user.is_empty()).then_some(user);
     let requester = Requester { id, is_system: true, ..Requester::default() };
     let request = ObjectRequest { requester, bucket, key: "", operation, body: Bytes::new() };
-    session.backend.administer(request).reply().await
+    session.backend.administer(request).reply().await.map_err(|error| match Refusal::of(&error) {
+        Some(Refusal::NoSuchBucket) => {
+            Error::new(ErrorCode::UnknownState, format!("the bucket {bucket:?} does not exist"))
+        }
+        _ => error,
+    })
 }
 
 fn unexpected() -> Error {

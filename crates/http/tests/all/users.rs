@@ -171,7 +171,16 @@ fn buckets_are_listed_measured_and_bounded() {
         "app": "shop", "slices": 4,
     });
     assert_eq!(server.ask("GET /s3/buckets/photos", b"").json(), expected);
-    server.ask("GET /s3/buckets/missing", b"").assert_problem("object-refused");
+    for (request, body) in [
+        ("GET /s3/buckets/missing", &b""[..]),
+        ("PUT /s3/buckets/missing/quota", br#"{"quota_bytes":5}"#),
+        ("PUT /s3/buckets/missing/app", br#"{"app":null}"#),
+        ("PUT /s3/buckets/missing/slices", br#"{"slices":2}"#),
+    ] {
+        let answer = server.ask(request, body);
+        assert_eq!(answer.status, 404, "{request}");
+        answer.assert_problem("unknown-state");
+    }
     for body in [&br#"{"quota_bytes":5}"#[..], br#"{"quota_bytes":null}"#] {
         assert_eq!(server.ask("PUT /s3/buckets/photos/quota", body).status, 204);
     }
