@@ -57,6 +57,11 @@ impl Guide {
         }
     }
 
+    /// Whether a shard has been opened as `incarnation`, and this core does not know yet where.
+    pub(crate) fn is_behind(&self, shard: ShardId, incarnation: u64) -> bool {
+        self.guided.get(&shard).is_some_and(|guided| guided.epoch.0 < incarnation)
+    }
+
     /// Takes news of a shard, unless newer ones were heard before. Says whether it took them. Without replicas the known ones
     /// stay.
     pub(crate) fn hear(&mut self, shard: ShardId, owner: NodeId, epoch: Epoch, replicas: Option<&[NodeId]>) -> bool {
@@ -151,6 +156,7 @@ mod tests {
         assert!(guide.hear(ShardId(0), other, Epoch(3), Some(&[me, other, NodeId(3)])));
         assert!(!guide.hear(ShardId(0), me, Epoch(2), Some(&[me])));
         assert_eq!(guide.whereabouts(ShardId(0)), Whereabouts::There(other));
+        assert!(guide.is_behind(ShardId(0), 4) && !guide.is_behind(ShardId(0), 3));
         assert!(guide.hear(ShardId(0), me, Epoch(4), None), "an opening says who the owner is, too");
         assert_eq!(guide.own(), [(ShardId(0), Epoch(4))]);
         assert_eq!(guide.others(), BTreeSet::from([other, NodeId(3)]));

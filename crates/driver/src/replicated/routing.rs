@@ -2,7 +2,7 @@
 
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_replica::{Epoch, NodeId, ShardLog};
-use millrace_shard::{Input, PeerMessage, ReplyTo, Token};
+use millrace_shard::{Input, PeerBody, PeerMessage, ReplyTo, Token};
 
 use super::arrivals::{Arrived, What};
 use super::reach::{unreached, waits_until_ns};
@@ -240,13 +240,13 @@ impl<P: Platform> Core<P> {
                     self.answer(token, Err(super::not_here()));
                 }
                 What::Request { job, token, since_ns } => self.dispatch(shard, job, token, since_ns),
-                _ if is_late => {}
                 What::Peer(message) => {
                     if let Some(to) = shard {
                         self.peer_arrives((to, message), until_ns);
                     }
                 }
-                What::Mail(mail) => self.mail_arrives(mail, until_ns),
+                What::Mail(mail) if !is_late => self.mail_arrives(mail, until_ns),
+                What::Mail(_) => {}
             }
         }
         self.platform.wake();
@@ -261,14 +261,28 @@ impl<P: Platform> Core<P> {
         self.peer_arrives((to, message), self.arrival_ends_ns());
     }
 
-    /// What is for a shard elsewhere is dropped: who has sent it hears when that shard is opened there.
+    /// What is for a shard elsewhere is dropped: who has sent it hears when that shard is opened there. What comes from an
+    /// opening that was not heard of waits for that news: the answer would go to where the shard was.
     fn peer_arrives(&mut self, (to, message): (ShardId, PeerMessage), until_ns: u64) {
+        let is_late = until_ns <= self.platform.monotonic_ns();
         match self.way_to(to) {
-            Way::Open => self.give(to, Input::Peer(message)),
-            Way::Waits => self.arrive(Arrived { shard: Some(to), until_ns, what: What::Peer(message) }),
+            Way::Open if is_late || !self.is_ahead(&message) => self.give(to, Input::Peer(message)),
+            Way::Waits if is_late => {}
+            Way::Open | Way::Waits => self.arrive(Arrived { shard: Some(to), until_ns, what: What::Peer(message) }),
             Way::Core(core) => drop(self.platform.send(core, CoreMessage::Peer { to, message })),
             Way::Node(_) => {}
         }
+    }
+
+    /// Whether a message has overtaken the news that the shard that says it was opened.
+    fn is_ahead(&self, message: &PeerMessage) -> bool {
+        let incarnation = match &message.body {
+            _ if message.from == message.transaction.coordinator => message.transaction.incarnation,
+            PeerBody::ToCoordinator(_, said) => said.incarnation,
+            _ => return false,
+        };
+        let guide = self.replicated.as_ref().map(|replicated| &replicated.guide);
+        guide.is_some_and(|guide| guide.is_behind(message.from, incarnation))
     }
 
     /// A shard of this core says something to another shard.
