@@ -20,7 +20,7 @@ import pytest
 from millrace import Service, workflow
 from millrace._dial import Dialer, Refused
 from millrace._protocol import payloads
-from millrace._protocol.frames import Frame, Reader, Type, encode
+from millrace._protocol.frames import VERSION, Frame, Reader, Type, encode
 from millrace._protocol.payloads import Cursor, Failure, Kind, Result, Start, Value
 from millrace._types import loads
 
@@ -157,6 +157,18 @@ def test_the_handshake(server: Server) -> None:
     assert hello.type is Type.HELLO
     document = loads(Cursor(hello.payload).bytes())
     assert [service["name"] for service in document["services"]] == ["echo"]
+    assert server.dialer.ready.wait(DEADLINE_SECONDS)
+
+
+def test_an_older_server_is_dialled_in_its_version(server: Server) -> None:
+    newest = server.peer()
+    assert f"millrace-worker-protocol: {VERSION}" in newest.head.decode().split("\r\n")
+    body = b'{"detail":"this server speaks versions 1 to 2: send one of them as `millrace-worker-protocol`"}'
+    head = f"HTTP/1.1 400 Bad Request\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    newest.connection.sendall(head + body)
+    older = server.peer()
+    assert f"millrace-worker-protocol: {VERSION - 1}" in older.head.decode().split("\r\n")
+    older.accept()
     assert server.dialer.ready.wait(DEADLINE_SECONDS)
 
 
