@@ -379,9 +379,11 @@ impl Owner {
     }
 }
 
-/// Whether a learner lacks so little that its promotion does not delay commits.
+/// Whether a learner lacks so little that its promotion does not delay commits. One that needs a snapshot has to get it first:
+/// its promotion could not be committed without it, and a snapshot may have to wait for what is not committed.
 fn is_close(peer: &Peer, core: &Core) -> bool {
     peer.matched.0.saturating_add(core.settings.join_lag) >= core.log.committed().0
+        && peer.matched >= core.log.base().lsn
         && peer.sending == Sending::Streaming
 }
 
@@ -431,3 +433,7 @@ impl Stream {
         self.append(step, to, peer, prev, Vec::new());
     }
 }
+
+#[cfg(test)]
+#[path = "owner_tests.rs"]
+mod tests;
