@@ -177,11 +177,17 @@ impl DataDirectory {
     }
 
     /// Makes the directory of a node of a cluster. What its nodes derive from the secret is the same on all of them: the names
-    /// of results, so that a key holds wherever its shard moves, and what is drawn for a key.
+    /// of results, so that a key holds wherever its shard moves, and what is drawn for a key. A cluster that began with a
+    /// node's data has the key of that node's results instead.
     ///
     /// # Errors
     /// [`DirectoryError`]; also when it is one already.
-    pub fn prepare(path: &Path, shards: u16, secret: &[u8; 32]) -> Result<(), DirectoryError> {
+    pub fn prepare(
+        path: &Path,
+        shards: u16,
+        secret: &[u8; 32],
+        result_key: Option<[u8; 16]>,
+    ) -> Result<(), DirectoryError> {
         if path.join(NODE_FILE).exists() {
             let what = "it is a data directory already: give another".to_owned();
             return Err(DirectoryError::Format(path.join(NODE_FILE), what));
@@ -189,9 +195,13 @@ impl DataDirectory {
         let io = |error| DirectoryError::Io(path.to_owned(), error);
         fs::create_dir_all(path).map_err(io)?;
         crate::entropy::write_secret(path, secret).map_err(io)?;
-        let mut key = [0; 16];
-        key.copy_from_slice(&crate::entropy::derived(secret, b"names of results")[..16]);
-        let node = NodeFile { shards, outcome_key: Some(key), has_manifest: false };
+        let derived = || {
+            let mut key = [0; 16];
+            key.copy_from_slice(&crate::entropy::derived(secret, b"names of results")[..16]);
+            key
+        };
+        let outcome_key = Some(result_key.unwrap_or_else(derived));
+        let node = NodeFile { shards, outcome_key, has_manifest: false };
         let bytes = node.to_json().map_err(|what| DirectoryError::Format(path.join(NODE_FILE), what))?;
         write_durably(&path.join(NODE_FILE), &bytes).map_err(io)
     }
@@ -317,6 +327,11 @@ impl DataDirectory {
     #[must_use]
     pub fn shard_count(&self) -> u16 {
         self.node.shards
+    }
+
+    /// The key of the names of results, if they are not plain.
+    pub(crate) fn result_key(&self) -> Option<[u8; 16]> {
+        self.node.outcome_key
     }
 
     /// How its outcomes are named.

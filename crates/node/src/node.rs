@@ -388,7 +388,7 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
 
 /// The versions that workflows began in and that are not those served now. Versions that nobody
 /// needs are forgotten.
-fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Arc<Vec<Pinned>>, StartError> {
+pub(crate) fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Arc<Vec<Pinned>>, StartError> {
     let mut needed: BTreeMap<(String, u64), BTreeSet<ShardId>> = BTreeMap::new();
     for (shard, store) in (0u16..).map(ShardId).zip(stores) {
         for version in millrace_shard::workflow_versions(store).map_err(StartError::Store)? {

@@ -6,6 +6,7 @@ mod bench;
 mod cluster;
 mod cluster_backup;
 mod cluster_elastic;
+mod cluster_from_single;
 mod cluster_keys;
 mod cluster_lost;
 mod cluster_names;

@@ -13,7 +13,7 @@ use std::{fmt, io};
 
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::apply_entry;
-use millrace_format::{Entry, ReplicaEntryKind, ReplicaRecord};
+use millrace_format::{Entry, ReplicaEntryKind, ReplicaRecord, Write};
 use millrace_guidance::{Guidance, Place};
 use millrace_io::{Clock as _, RealClock, RealDisk, RealRandom};
 use millrace_log::{Batch, Durability, Environment, LogError, RecoveredReplica, Writer, WriterOptions};
@@ -29,6 +29,9 @@ use crate::recovery::{Recovery, recover};
 
 /// Epochs that are left out: the lost nodes may have begun some that this one has not heard of.
 const EPOCHS_LEFT_OUT: u64 = 1 << 20;
+
+/// Bytes of entries in one batch of the log, beside the last one. A rescue has none, so what it writes is one batch.
+const BATCH_BYTES: usize = 8 << 20;
 
 /// Memory for reading the checkpoint.
 const MEMORY_BYTES: usize = 256 << 20;
@@ -104,8 +107,8 @@ pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result
     let guidance = newest_guidance(&mut recovery, meta)?.ok_or(RescueError::NoGuidance)?;
     let kept = kept(&recovery.replicas, &guidance, me)?;
     if is_accepted {
-        let batch = founding(&recovery.replicas, &guidance, me);
-        append(path, recovery, batch).map_err(RescueError::Log)?;
+        let batches = founding(&recovery.replicas, &alone(&guidance, me), me, &[]);
+        append(path, recovery, batches).map_err(RescueError::Log)?;
         forget_backup(path).map_err(StartError::Io)?;
     }
     Ok(kept)
@@ -154,56 +157,80 @@ fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me:
     })
 }
 
-/// The records that found the cluster anew.
-fn founding(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Batch {
+/// The records with which a cluster begins in which one node has everything. The entries are of the meta shard, and come before
+/// the guidance.
+pub(super) fn founding(
+    replicas: &BTreeMap<ShardId, RecoveredReplica>,
+    guidance: &Guidance,
+    me: NodeId,
+    entries: &[Vec<Write>],
+) -> Vec<Batch> {
     let of_places = guidance.shards.iter().map(|place| place.epoch + 1);
     let known = replicas.values().flat_map(|found| [found.promised.0, found.last.0]).chain(of_places);
     let epoch = known.max().unwrap_or_default() + EPOCHS_LEFT_OUT;
     let set = ReplicaSet::of([me]).encode();
-    let mut batch = Batch::new();
+    let (mut batches, mut batch) = (Vec::new(), Batch::new());
     for (shard, found) in replicas {
         let last = found.last.1;
         // All of it counts from now on, though the nodes are gone that could say so.
         let found = RecoveredReplica { promised: (epoch, me.0), committed: last, is_whole: true, ..found.clone() };
         found.opening().iter().for_each(|record| batch.push_record(*shard, record));
-        let (lsn, kind) = (last.next(), ReplicaEntryKind::ReplicaSet);
+        let (mut lsn, kind) = (last.next(), ReplicaEntryKind::ReplicaSet);
         batch.push_record(*shard, &ReplicaRecord::Entry { epoch, lsn, kind, bytes: &set });
         if usize::from(shard.0) == guidance.shards.len() {
-            let writes = [rows::write_of(&alone(guidance, replicas, (epoch, me)))];
-            let (lsn, mut bytes) = (lsn.next(), Vec::new());
-            Entry { shard: *shard, lsn, time: UnixMillis(RealClock.now()), writes: &writes }.encode(&mut bytes);
-            let kind = ReplicaEntryKind::Data;
-            batch.push_record(*shard, &ReplicaRecord::Entry { epoch, lsn, kind, bytes: &bytes });
+            let owned = [rows::write_of(&owned_by(guidance, replicas, (epoch, me)))];
+            for writes in entries.iter().map(Vec::as_slice).chain([&owned[..]]) {
+                let mut bytes = Vec::new();
+                lsn = lsn.next();
+                Entry { shard: *shard, lsn, time: UnixMillis(RealClock.now()), writes }.encode(&mut bytes);
+                let kind = ReplicaEntryKind::Data;
+                if batch.payload_bytes() >= BATCH_BYTES {
+                    batches.push(std::mem::take(&mut batch));
+                }
+                batch.push_record(*shard, &ReplicaRecord::Entry { epoch, lsn, kind, bytes: &bytes });
+            }
             batch.push_record(*shard, &ReplicaRecord::CommitNote { lsn });
         }
     }
-    batch
+    batches.push(batch);
+    batches
 }
 
 /// The guidance of a cluster of one node.
-fn alone(guidance: &Guidance, replicas: &BTreeMap<ShardId, RecoveredReplica>, (epoch, me): (u64, NodeId)) -> Guidance {
+fn alone(guidance: &Guidance, me: NodeId) -> Guidance {
     let mut alone = guidance.clone();
-    alone.epoch += 1;
     // A lost node that comes back is told that it was removed, and no other one ever has its number.
     alone.last_removed = guidance.nodes.keys().copied().max().unwrap_or(0).max(guidance.last_removed);
     alone.nodes.retain(|node, _| *node == me.0);
     for entry in alone.nodes.values_mut() {
         (entry.is_alive, entry.is_draining) = (true, false);
     }
-    for (shard, place) in (0_u16..).map(ShardId).zip(&mut alone.shards) {
-        let agreed = replicas.get(&shard).map_or(Lsn::ZERO, |found| found.last.1.next());
-        *place = Place { epoch, owner: me.0, replicas: vec![me.0], agreed: agreed.0, ..Place::default() };
-    }
     alone
 }
 
+/// The next guidance, in which one node owns all shards and nobody else holds any.
+fn owned_by(
+    guidance: &Guidance,
+    replicas: &BTreeMap<ShardId, RecoveredReplica>,
+    (epoch, me): (u64, NodeId),
+) -> Guidance {
+    let mut owned = Guidance { epoch: guidance.epoch + 1, ..guidance.clone() };
+    for (shard, place) in (0_u16..).map(ShardId).zip(&mut owned.shards) {
+        let agreed = replicas.get(&shard).map_or(Lsn::ZERO, |found| found.last.1.next());
+        *place = Place { epoch, owner: me.0, replicas: vec![me.0], agreed: agreed.0, ..Place::default() };
+    }
+    owned
+}
+
 /// Writes a run of the log of its own, durably.
-fn append(path: &Path, recovery: Recovery, mut batch: Batch) -> Result<(), LogError> {
+pub(super) fn append(path: &Path, recovery: Recovery, batches: Vec<Batch>) -> Result<(), LogError> {
     let environment =
         Environment { disk: Arc::new(RealDisk::new(path)), clock: Arc::new(RealClock), random: Arc::new(RealRandom) };
     let (run, durability) = (recovery.next_run, Durability::Fsync);
     let options = WriterOptions { run, durability, is_replicated: true, ..WriterOptions::default() };
     let mut writer = Writer::open(environment, recovery.segments, options)?;
-    writer.append(&mut batch)?;
+    for mut batch in batches {
+        writer.append(&mut batch)?;
+    }
     writer.close()
 }

@@ -275,7 +275,7 @@ impl Cluster {
 
 fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -> Running {
     if !path.exists() {
-        DataDirectory::prepare(path, SHARDS, &[9; 32]).expect("made");
+        DataDirectory::prepare(path, SHARDS, &[9; 32], None).expect("made");
     }
     let cluster = ClusterOptions {
         id: CLUSTER,

@@ -11,8 +11,8 @@ use millrace_peers::{ClusterId, certificate_name, check_address};
 use millrace_replica::NodeId;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
 
-use super::InitArgs;
 use super::directory::{ClusterFile, Credentials, MemberEntry, write_new};
+use super::{InitArgs, init_from};
 use crate::Failure;
 use crate::settings::KEY_FILE;
 
@@ -31,8 +31,11 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     let addresses =
         |(http, peer): (&String, &String)| Addresses { http: http.clone(), peer: peer.clone(), s3: s3.next() };
     let members: Vec<Addresses> = args.http.iter().zip(&args.peer).map(addresses).collect();
+    if let Some(from) = &args.from {
+        return init_from::run(args, from, &members);
+    }
     let keys = args.keys.as_deref().map(KeyFile::load).transpose()?;
-    make(&args.data, &members, (args.shards, args.replicas))?;
+    make(&args.data, &members, (args.shards.unwrap_or(SHARDS), args.replicas))?;
     for node in 1..=members.len() {
         let directory = args.data.join(format!("n{node}"));
         if let Some(keys) = &keys {
@@ -42,6 +45,9 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// Shards of a cluster, unless its operator says otherwise.
+const SHARDS: u16 = 64;
 
 /// Where a node is to listen.
 pub(super) struct Addresses {
@@ -59,9 +65,7 @@ pub(super) fn make(data: &Path, members: &[Addresses], (shards, replicas): (u16,
         let most = millrace_base::limits::REPLICAS;
         return Err(format!("a cluster begins with 3 to {most} nodes, and not with {}", members.len()).into());
     }
-    if ![3, 5].contains(&replicas) {
-        return Err(format!("each shard is on 3 or 5 nodes, and not on {replicas}").into());
-    }
+    check_replicas(replicas)?;
     if members.len() < usize::from(replicas) {
         return Err(format!(
             "{} nodes cannot hold each shard {replicas} times: give more, or fewer --replicas",
@@ -69,33 +73,55 @@ pub(super) fn make(data: &Path, members: &[Addresses], (shards, replicas): (u16,
         )
         .into());
     }
-    for address in members.iter().flat_map(|member| [&member.http, &member.peer].into_iter().chain(&member.s3)) {
-        check_address(address)?;
-    }
-    let mut id = [0; 16];
-    RealRandom.fill(&mut id);
-    let id = ClusterId(id);
+    let entries = entries_of(members)?;
+    let id = new_id();
     let mut secret = [0; 32];
     RealRandom.fill(&mut secret);
     let authority = authority_in(&data.join("authority"), &secret)?;
+    for member in &entries {
+        let directory = data.join(format!("n{}", member.node));
+        let credentials = credentials_of(&authority, id, NodeId(member.node), &authority.pem())?;
+        DataDirectory::prepare(&directory, shards, &secret, None)?;
+        ClusterFile::new(id, member.node, (shards, replicas), entries.clone()).write(&directory, &credentials)?;
+    }
+    Ok(())
+}
+
+/// # Errors
+/// A sentence that says what may be.
+pub(super) fn check_replicas(replicas: u16) -> Result<(), Failure> {
+    if [3, 5].contains(&replicas) {
+        Ok(())
+    } else {
+        Err(format!("each shard is on 3 or 5 nodes, and not on {replicas}").into())
+    }
+}
+
+pub(super) fn new_id() -> ClusterId {
+    let mut id = [0; 16];
+    RealRandom.fill(&mut id);
+    ClusterId(id)
+}
+
+/// Numbers nodes from 1 on.
+///
+/// # Errors
+/// A sentence that names an address that cannot be one.
+pub(super) fn entries_of(members: &[Addresses]) -> Result<Vec<MemberEntry>, Failure> {
+    for address in members.iter().flat_map(|member| [&member.http, &member.peer].into_iter().chain(&member.s3)) {
+        check_address(address)?;
+    }
     let entry = |(index, member): (usize, &Addresses)| MemberEntry {
         node: u16::try_from(index + 1).unwrap_or(u16::MAX),
         http: member.http.clone(),
         peer: member.peer.clone(),
         s3: member.s3.clone(),
     };
-    let entries: Vec<MemberEntry> = members.iter().enumerate().map(entry).collect();
-    for member in &entries {
-        let directory = data.join(format!("n{}", member.node));
-        let credentials = credentials_of(&authority, id, NodeId(member.node), &authority.pem())?;
-        DataDirectory::prepare(&directory, shards, &secret)?;
-        ClusterFile::new(id, member.node, (shards, replicas), entries.clone()).write(&directory, &credentials)?;
-    }
-    Ok(())
+    Ok(members.iter().enumerate().map(entry).collect())
 }
 
 /// Makes the authority that signs the nodes' certificates, beside what all nodes know.
-fn authority_in(directory: &Path, secret: &[u8; 32]) -> Result<CertifiedIssuer<'static, KeyPair>, Failure> {
+pub(super) fn authority_in(directory: &Path, secret: &[u8; 32]) -> Result<CertifiedIssuer<'static, KeyPair>, Failure> {
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let authority = CertifiedIssuer::self_signed(parameters_of_authority(), KeyPair::generate()?)?;
     write_new(&directory.join("authority.pem"), &authority.pem(), 0o644)?;
@@ -107,6 +133,18 @@ fn authority_in(directory: &Path, secret: &[u8; 32]) -> Result<CertifiedIssuer<'
 /// What all nodes of the cluster know, as 64 hexadecimal digits.
 const SECRET: &str = "secret";
 
+/// The key of the names of results as 32 hexadecimal digits, where the cluster began with the data of a node that stood alone.
+/// Elsewhere that key follows from the secret.
+const RESULT_KEY: &str = "result-key";
+
+/// Keeps the key of the names of results for the nodes that will join.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(super) fn keep_result_key(authority: &Path, key: [u8; 16]) -> Result<(), Failure> {
+    write_new(&authority.join(RESULT_KEY), &hex(&key), 0o600)
+}
+
 /// Makes the directory of a node that comes to a cluster which is there.
 ///
 /// # Errors
@@ -117,9 +155,9 @@ pub(super) fn make_joining(
     (id, node, shards): (ClusterId, u16, u16),
     members: Vec<MemberEntry>,
 ) -> Result<(), Failure> {
-    let (issuer, secret) = read_authority(authority)?;
+    let Authority { issuer, secret, result_key } = read_authority(authority)?;
     let credentials = credentials_of(&issuer, id, NodeId(node), &read_text(&authority.join("authority.pem"))?)?;
-    DataDirectory::prepare(directory, shards, &secret)?;
+    DataDirectory::prepare(directory, shards, &secret, result_key)?;
     ClusterFile::joined(id, node, shards, members).write(directory, &credentials)
 }
 
@@ -135,19 +173,31 @@ fn read_text(path: &Path) -> Result<String, Failure> {
     Ok(fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
-/// The authority that `cluster init` has made, and what all nodes know.
-fn read_authority(directory: &Path) -> Result<(Issuer<'static, KeyPair>, [u8; 32]), Failure> {
+/// What `cluster init` has made for the nodes that will join.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    secret: [u8; 32],
+    result_key: Option<[u8; 16]>,
+}
+
+fn read_authority(directory: &Path) -> Result<Authority, Failure> {
     let named = |error: rcgen::Error| format!("{}: {error}", directory.display());
     let key = KeyPair::from_pem(&read_text(&directory.join("authority.key"))?).map_err(named)?;
     let issuer = Issuer::new(parameters_of_authority(), key);
-    let path = directory.join(SECRET);
-    let text = read_text(&path)?;
-    let digits: Option<Vec<u8>> = (text.trim().len() == 64)
-        .then(|| (0..64).step_by(2).map(|at| u8::from_str_radix(text.trim().get(at..at + 2)?, 16).ok()).collect())
-        .flatten();
-    let secret = digits.and_then(|bytes| bytes.try_into().ok());
-    let secret = secret.ok_or_else(|| format!("{}: not 64 hexadecimal digits", path.display()))?;
-    Ok((issuer, secret))
+    let secret = read_digits(&directory.join(SECRET))?;
+    let path = directory.join(RESULT_KEY);
+    let result_key = if path.exists() { Some(read_digits(&path)?) } else { None };
+    Ok(Authority { issuer, secret, result_key })
+}
+
+/// Bytes that a file has as hexadecimal digits.
+fn read_digits<const BYTES: usize>(path: &Path) -> Result<[u8; BYTES], Failure> {
+    let text = read_text(path)?;
+    let byte = |at: usize| u8::from_str_radix(text.trim().get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> =
+        (text.trim().len() == BYTES * 2).then(|| (0..BYTES * 2).step_by(2).map(byte).collect()).flatten();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    Ok(bytes.ok_or_else(|| format!("{}: not {} hexadecimal digits", path.display(), BYTES * 2))?)
 }
 
 fn parameters_of_authority() -> CertificateParams {
@@ -157,7 +207,7 @@ fn parameters_of_authority() -> CertificateParams {
     parameters
 }
 
-fn credentials_of(
+pub(super) fn credentials_of(
     authority: &Issuer<'_, KeyPair>,
     cluster: ClusterId,
     node: NodeId,

@@ -2,6 +2,7 @@
 
 mod demo;
 mod directory;
+mod init_from;
 mod make;
 mod nodes;
 mod rescue;
@@ -23,6 +24,8 @@ Examples:
   millrace cluster demo --data /tmp/demo --app examples/counter
   millrace cluster init --data /srv/shop --http 10.0.0.1:8080,10.0.0.2:8080,10.0.0.3:8080 \\
       --peer 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000
+  millrace cluster init --from ./data --data /srv/shop --http 10.0.0.1:8080,10.0.0.2:8080,10.0.0.3:8080 \\
+      --peer 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000
   millrace serve --cluster-data /srv/shop/n1
   millrace cluster status --url http://10.0.0.1:8080
   millrace cluster join --url http://10.0.0.1:8080 --authority /srv/shop/authority --data /srv/shop/n4 \\
@@ -43,7 +46,8 @@ enum ClusterCommand {
     /// Make the directories of a new cluster's nodes, with their certificates
     ///
     /// DIR/n1, DIR/n2 and so on are one for each node: carry each to its machine, and start `millrace serve
-    /// --cluster-data` there. DIR/authority signs certificates of nodes: keep it, and keep it secret.
+    /// --cluster-data` there. DIR/authority signs certificates of nodes: keep it, and keep it secret. With --from the cluster
+    /// begins with all that a node has that stood alone. It must not run.
     Init(InitArgs),
     /// Start a cluster on this machine, for trying and for tests
     ///
@@ -85,17 +89,20 @@ struct InitArgs {
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',', required = true)]
     peer: Vec<String>,
     /// The first API keys of all nodes: a file that `millrace keys --keys FILE add` has made
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
     keys: Option<PathBuf>,
     /// Where the nodes listen for S3, in their order; without it the cluster keeps no objects
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
     s3: Vec<String>,
-    /// Shards of the cluster; fixed from then on
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    shards: u16,
+    /// Shards of the cluster; fixed from then on [default: 64]
+    #[arg(long, value_name = "N", conflicts_with = "from")]
+    shards: Option<u16>,
     /// Nodes that hold each shard: 3 or 5
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: u16,
+    /// The data directory of a node that stood alone. DIR/n1 gets a copy of it
+    #[arg(long, value_name = "DATA")]
+    from: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
