@@ -287,7 +287,9 @@ type Guidance struct {
 		IsAlive bool `json:"is_alive"`
 	} `json:"nodes"`
 	Shards []struct {
-		Owner int `json:"owner"`
+		Owner    int   `json:"owner"`
+		Replicas []int `json:"replicas"`
+		Wanted   []int `json:"wanted"`
 	} `json:"shards"`
 }
 

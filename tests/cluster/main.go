@@ -19,14 +19,14 @@ import (
 type Options struct {
 	binary, app, folder, given, key, network, only, lie string
 	seed                                                uint64
-	rounds, clients, port, kills                        int
+	rounds, clients, port, kills, nodes                 int
 	length, pause                                       time.Duration
 	keep                                                bool
 }
 
 func main() {
 	arguments, run := os.Args[1:], runRounds
-	others := map[string]func(Options) error{"failover": runFailover, "handover": runHandover}
+	others := map[string]func(Options) error{"failover": runFailover, "handover": runHandover, "grow": runGrow}
 	if len(arguments) > 0 && others[arguments[0]] != nil {
 		arguments, run = arguments[1:], others[arguments[0]]
 	}
@@ -56,6 +56,7 @@ func parse(arguments []string) (Options, error) {
 	flags.IntVar(&options.clients, "clients", 10, "how many clients")
 	flags.IntVar(&options.port, "port", 19000, "the first of the ports on 127.0.0.1")
 	flags.IntVar(&options.kills, "kills", 50, "of failover; stops, of handover")
+	flags.IntVar(&options.nodes, "nodes", 9, "how many nodes grow goes up to")
 	seconds := flags.Float64("seconds", 40, "how long faults are made in each round")
 	flags.DurationVar(&options.pause, "pause", 25*ms, "a client's mean pause between operations")
 	flags.DurationVar(&attemptLimit, "patience", attemptLimit, "how long a client waits for one node's answer")
@@ -65,7 +66,7 @@ func parse(arguments []string) (Options, error) {
 	}
 	options.length = time.Duration(*seconds * float64(time.Second))
 	if flags.NArg() > 0 || options.binary == "" {
-		return options, errors.New("usage: cluster-check [failover | handover] --millrace BINARY [flags]; -h lists them")
+		return options, errors.New("usage: cluster-check [failover | handover | grow] --millrace BINARY [flags]; -h lists them")
 	}
 	var err error
 	if options.folder == "" {
@@ -146,7 +147,7 @@ func runRounds(options Options) error {
 			end()
 			return err
 		}
-		summary := round.run(seed, folder, options)
+		summary := round.run(seed, folder, options, func() error { return round.faults.run(round.began.Add(options.length), options.only) })
 		end()
 		if !summary.print() {
 			wrong++

@@ -328,8 +328,8 @@ type Summary struct {
 	Latencies   map[string]*Latency `json:"-"`
 }
 
-// run makes a whole round.
-func (r *Round) run(seed uint64, folder string, options Options) Summary {
+// run makes a whole round: clients work while the cluster is disturbed.
+func (r *Round) run(seed uint64, folder string, options Options, disturb func() error) Summary {
 	var group sync.WaitGroup
 	for number := range options.clients {
 		group.Go(func() { r.work(number, seed, options.pause) })
@@ -338,8 +338,8 @@ func (r *Round) run(seed uint64, folder string, options Options) Summary {
 	fail := func(format string, arguments ...any) {
 		summary.Failures = append(summary.Failures, fmt.Sprintf(format, arguments...))
 	}
-	if err := r.faults.run(r.began.Add(options.length), options.only); err != nil {
-		fail("a fault: %v", err)
+	if err := disturb(); err != nil {
+		fail("while the cluster was disturbed: %v", err)
 	}
 	if err := r.faults.whole(); err != nil {
 		fail("a node does not come back: %v", err)

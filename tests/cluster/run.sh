@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [failover | handover] [FLAGS]: builds the checker and runs it against the built server. -h lists the flags.
+# run.sh [failover | handover | grow] [FLAGS]: builds the checker and runs it against the built server. -h lists the flags.
 set -euo pipefail
 
 cd "$(dirname "$0")"
