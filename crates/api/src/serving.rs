@@ -85,6 +85,8 @@ pub enum NodeChange {
         http: String,
         /// Host and port.
         peer: String,
+        /// What fails together with it; empty if nothing else does.
+        rack: String,
     },
     /// What the node holds moves to others.
     Drain(u16),

@@ -342,18 +342,22 @@ impl Client {
         parse(&self.get("/cluster").await?.body)
     }
 
-    /// Makes room in the node's cluster for one more node, which will serve and hear others at these addresses. Gives its
-    /// number, and what it has to know, as the server says it. Repeated for the same addresses it gives the same number.
+    /// Makes room in the node's cluster for one more node, which will serve and hear others at these addresses. It may stand in a
+    /// rack. Gives its number, and what it has to know, as the server says it. Repeated for the same addresses it gives the same
+    /// number.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn add_node(&self, http: &str, peer: &str) -> Result<serde_json::Value, ClientError> {
-        let body = serde_json::json!({ "http": http, "peer": peer }).to_string();
+    pub async fn add_node(&self, http: &str, peer: &str, rack: Option<&str>) -> Result<serde_json::Value, ClientError> {
+        let mut body = serde_json::json!({ "http": http, "peer": peer });
+        if let Some(rack) = rack {
+            body["rack"] = rack.into();
+        }
         let request = Prepared {
             method: Method::POST,
             path: "/cluster/nodes",
             content_type: "application/json",
-            body: body.into(),
+            body: body.to_string().into(),
             idempotency_key: None,
         };
         parse(&self.request(&request).await?.body)

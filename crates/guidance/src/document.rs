@@ -12,7 +12,10 @@ const FORMAT: u32 = 1;
 /// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
 /// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
 /// is written.
-pub const FEATURE_LEVEL: u32 = 0;
+pub const FEATURE_LEVEL: u32 = 1;
+
+/// From this level on nodes know racks.
+pub(crate) const RACKS_LEVEL: u32 = 1;
 
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +69,9 @@ pub struct NodeEntry {
     /// The [`FEATURE_LEVEL`] of its program, as it has said last.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub feature_level: u32,
+    /// What fails together with it. Empty: nothing else does. Guidance names racks from [`FEATURE_LEVEL`] 1 on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rack: String,
 }
 
 /// Where a shard is.
@@ -175,7 +181,9 @@ impl Guidance {
         let numbers: Vec<u16> = nodes.keys().copied().collect();
         let place = |shard| Place { replicas: first_replicas(&numbers, replicas, shard), ..Place::default() };
         let shards = (0..shard_count).map(place).collect();
-        Self { format: FORMAT, epoch: 0, nodes, shards, replicas, ..Self::default() }
+        // A node that does not know racks could not read it.
+        let feature_level = if nodes.values().any(|entry| !entry.rack.is_empty()) { RACKS_LEVEL } else { 0 };
+        Self { format: FORMAT, epoch: 0, nodes, shards, replicas, feature_level, ..Self::default() }
     }
 
     /// The bytes that the meta shard holds: JSON.

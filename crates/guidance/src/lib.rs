@@ -16,7 +16,7 @@ mod status;
 
 pub use document::{AppEntry, FEATURE_LEVEL, Guidance, GuidanceError, NextApp, NodeEntry, Place, first_replicas};
 pub use leader::{Audience, Leader, Timing};
-pub use membership::Refused;
+pub use membership::{Refused, is_rack};
 pub use placing::{MetaStep, meta_step};
 pub use status::{Held, Obstacle, Opened, Status};
 

@@ -4,13 +4,23 @@ use std::fmt;
 
 use millrace_base::limits;
 
-use crate::document::{Guidance, NodeEntry};
+use crate::document::{Guidance, NodeEntry, RACKS_LEVEL};
 
 /// Nodes that hold each shard in a cluster that grows from one in which all did.
 const USUAL_REPLICAS: u16 = 3;
 
 /// The highest number of a node.
 const LAST_NODE: u16 = 255;
+
+/// Bytes of a rack's name.
+const RACK_BYTES: usize = 64;
+
+/// Whether a text may name a rack.
+#[must_use]
+pub fn is_rack(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    (1..=RACK_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
+}
 
 /// Why nodes do not change so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +29,10 @@ pub enum Refused {
     Full,
     /// Another node has one of the addresses.
     AddressTaken(u16),
+    /// Some node does not know racks.
+    RacksUnknown,
+    /// A rack has a name like that of an app, or none.
+    RackName,
     /// There is no such node.
     Unknown(u16),
     /// Too few nodes would stay: so many have to.
@@ -34,6 +48,12 @@ impl fmt::Display for Refused {
         match self {
             Refused::Full => formatter.write_str("the cluster takes no more nodes"),
             Refused::AddressTaken(node) => write!(formatter, "node {node} has this address: give another"),
+            Refused::RacksUnknown => {
+                formatter.write_str("some node's version knows no racks: install this one on all nodes first")
+            }
+            Refused::RackName => {
+                write!(formatter, "a rack's name is 1 to {RACK_BYTES} letters, digits, `.`, `-` and `_`")
+            }
             Refused::Unknown(node) => write!(formatter, "the cluster has no node {node}"),
             Refused::TooFew(most) => {
                 write!(formatter, "{most} nodes have to stay, so that each shard has its replicas: add a node first")
@@ -51,10 +71,16 @@ impl Guidance {
     ///
     /// # Errors
     /// [`Refused`]
-    pub fn add_node(&mut self, http: &str, peer: &str) -> Result<u16, Refused> {
+    pub fn add_node(&mut self, http: &str, peer: &str, rack: &str) -> Result<u16, Refused> {
+        if !rack.is_empty() && !is_rack(rack) {
+            return Err(Refused::RackName);
+        }
+        if !rack.is_empty() && self.feature_level < RACKS_LEVEL {
+            return Err(Refused::RacksUnknown);
+        }
         let has_address = |(_, entry): &(&u16, &NodeEntry)| entry.http == http || entry.peer == peer;
         if let Some((node, entry)) = self.nodes.iter().find(has_address) {
-            let is_same = entry.incarnation == 0 && entry.http == http && entry.peer == peer;
+            let is_same = entry.incarnation == 0 && entry.http == http && entry.peer == peer && entry.rack == rack;
             return if is_same { Ok(*node) } else { Err(Refused::AddressTaken(*node)) };
         }
         let last = self.nodes.keys().copied().max().unwrap_or(0).max(self.last_removed);
@@ -64,7 +90,8 @@ impl Guidance {
         if self.replicas == 0 {
             self.replicas = USUAL_REPLICAS;
         }
-        let entry = NodeEntry { http: http.to_owned(), peer: peer.to_owned(), ..NodeEntry::default() };
+        let (http, peer, rack) = (http.to_owned(), peer.to_owned(), rack.to_owned());
+        let entry = NodeEntry { http, peer, rack, ..NodeEntry::default() };
         self.nodes.insert(last + 1, entry);
         Ok(last + 1)
     }
@@ -126,12 +153,12 @@ mod tests {
     #[test]
     fn a_node_that_comes_gets_a_number_that_no_node_ever_had() {
         let mut guidance = guidance(3);
-        assert_eq!(guidance.add_node("h4", "p4"), Ok(4));
-        assert_eq!(guidance.add_node("h4", "p4"), Ok(4), "it may be asked twice");
-        assert_eq!(guidance.add_node("h4", "p5"), Err(Refused::AddressTaken(4)));
-        assert_eq!(guidance.add_node("h9", "p1"), Err(Refused::AddressTaken(1)));
+        assert_eq!(guidance.add_node("h4", "p4", ""), Ok(4));
+        assert_eq!(guidance.add_node("h4", "p4", ""), Ok(4), "it may be asked twice");
+        assert_eq!(guidance.add_node("h4", "p5", ""), Err(Refused::AddressTaken(4)));
+        assert_eq!(guidance.add_node("h9", "p1", ""), Err(Refused::AddressTaken(1)));
         assert_eq!(guidance.remove_node(4), Ok(()), "it has never begun");
-        assert_eq!(guidance.add_node("h4", "p4"), Ok(5));
+        assert_eq!(guidance.add_node("h4", "p4", ""), Ok(5));
         assert_eq!(Guidance::decode(&guidance.encode()), Ok(guidance));
     }
 

@@ -1,4 +1,5 @@
-//! Which nodes hold the logs of which shards: each shard's on as many as are wanted, none on a node that is to go, and evenly.
+//! Which nodes hold the logs of which shards: each shard's on as many as are wanted, none on a node that is to go, in as many
+//! racks as may be, and evenly.
 //!
 //! A shard's owner changes who holds its log, one node at a time. It says what it has come to, and that is in the guidance then.
 
@@ -50,9 +51,47 @@ pub(crate) fn place(next: &mut Guidance, is_quiet: bool) {
             moving += 1;
         }
     }
-    while is_quiet && moving < MOVES && balance(next) {
+    while is_quiet && moving < MOVES && (spread(next) || balance(next)) {
         moving += 1;
     }
+}
+
+/// How many of these nodes stand in a rack in which an earlier one does. What balance does never raises it, and what
+/// [`spread`] does lowers it. So they come to an end.
+fn doubled(next: &Guidance, nodes: impl Iterator<Item = u16>) -> usize {
+    let mut racks = BTreeSet::new();
+    let rack = |node: u16| next.nodes.get(&node).map(|entry| entry.rack.as_str()).filter(|rack| !rack.is_empty());
+    nodes.filter_map(rack).filter(|rack| !racks.insert(*rack)).count()
+}
+
+/// The holders of a shard's log after a move.
+fn moved(place: &Place, from: u16, to: u16) -> impl Iterator<Item = u16> {
+    place.replicas.iter().copied().filter(move |node| *node != from).chain([to])
+}
+
+/// Has one log move out of a rack that holds it twice, into one that does not hold it.
+fn spread(next: &mut Guidance) -> bool {
+    if next.replicas == 0 {
+        return false;
+    }
+    for shard in 0..next.shards.len() {
+        let place = &next.shards[shard];
+        let before = doubled(next, place.replicas.iter().copied());
+        if before == 0 || !place.wanted.is_empty() || place.owner == 0 {
+            continue;
+        }
+        let free = || next.nodes.keys().copied().filter(|node| may_hold(next, *node) && !place.concerns(*node));
+        let moves = place.replicas.iter().flat_map(|from| free().map(|to| (*from, to)));
+        let better = moves.filter(|(from, to)| doubled(next, moved(place, *from, *to)) < before);
+        // One that the node merely holds moves without a pause.
+        let best = better.min_by_key(|(from, to)| (place.owner == *from, next.held_by(*to), *to, *from));
+        if let Some((from, to)) = best {
+            let wanted: BTreeSet<u16> = moved(place, from, to).collect();
+            next.shards[shard].wanted = wanted.into_iter().collect();
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether a node may get logs: it has begun, it lives, and it stays.
@@ -86,30 +125,43 @@ fn mended(next: &Guidance, place: &Place) -> Option<Vec<u16>> {
     Some(wanted.into_iter().collect())
 }
 
-/// The node that should get a shard's log next: that which holds the fewest.
+/// The node that should get a shard's log next: one in a rack that does not hold it, if there is any, that holds the fewest.
 fn freest(next: &Guidance, place: &Place) -> Option<u16> {
+    let is_staying = |node: &u16| next.nodes.get(node).is_some_and(|entry| !entry.is_draining);
+    let with = |node: u16| place.replicas.iter().copied().filter(is_staying).chain([node]);
     let free = next.nodes.keys().copied().filter(|node| may_hold(next, *node) && !place.concerns(*node));
-    free.min_by_key(|node| (next.held_by(*node), *node))
+    free.min_by_key(|node| (doubled(next, with(*node)), next.held_by(*node), *node))
 }
 
-/// Has one log move from the node that holds the most to the one that holds the fewest.
+/// Has one log move from a node that holds many to one that holds fewer: from the fullest to the emptiest, if racks let it.
 fn balance(next: &mut Guidance) -> bool {
-    let held: Vec<(usize, u16)> =
+    let mut held: Vec<(usize, u16)> =
         next.nodes.keys().filter(|node| may_hold(next, **node)).map(|node| (next.held_by(*node), *node)).collect();
-    let (Some(&(most, from)), Some(&(fewest, to))) = (held.iter().max(), held.iter().min()) else { return false };
-    if next.replicas == 0 || most < fewest + 2 {
+    held.sort_unstable();
+    if next.replicas == 0 {
         return false;
     }
-    let is_owned = |place: &Place| place.owner == from;
-    let can_move = |place: &&mut Place| {
-        place.wanted.is_empty() && place.owner != 0 && place.replicas.contains(&from) && !place.replicas.contains(&to)
+    let fuller = |fewest: usize| held.iter().rev().take_while(move |(most, _)| *most >= fewest + 2);
+    let pairs = held.iter().flat_map(|(fewest, to)| fuller(*fewest).map(|(_, from)| (*from, *to)));
+    let found = pairs.into_iter().find_map(|(from, to)| Some((movable(next, from, to)?, from, to)));
+    let Some((shard, from, to)) = found else { return false };
+    let wanted: BTreeSet<u16> = moved(&next.shards[shard], from, to).collect();
+    next.shards[shard].wanted = wanted.into_iter().collect();
+    true
+}
+
+/// A shard whose log may move from a node to another one, and no rack holds it more often then.
+fn movable(next: &Guidance, from: u16, to: u16) -> Option<usize> {
+    let can_move = |(_, place): &(usize, &Place)| {
+        place.wanted.is_empty()
+            && place.owner != 0
+            && place.replicas.contains(&from)
+            && !place.replicas.contains(&to)
+            && doubled(next, moved(place, from, to)) <= doubled(next, place.replicas.iter().copied())
     };
     // One that the node merely holds moves without a pause.
-    let Some(place) = next.shards.iter_mut().filter(can_move).min_by_key(|place| is_owned(place)) else { return false };
-    let staying = place.replicas.iter().copied().filter(|node| *node != from);
-    let wanted: BTreeSet<u16> = staying.chain([to]).collect();
-    place.wanted = wanted.into_iter().collect();
-    true
+    let (shard, _) = next.shards.iter().enumerate().filter(can_move).min_by_key(|(_, place)| place.owner == from)?;
+    Some(shard)
 }
 
 /// One step of the meta shard's replica set.
@@ -137,7 +189,9 @@ pub fn meta_step(guidance: &Guidance, voters: &BTreeSet<u16>, learners: &BTreeSe
     let leaving = voters.iter().find(|node| guidance.nodes.get(node).is_none_or(|entry| entry.is_draining));
     let staying = all.filter(|node| may_hold(guidance, **node)).count();
     let wanted = if staying >= META_VOTERS { META_VOTERS } else { 3 };
-    let free = learners.iter().find(|node| may_hold(guidance, **node));
+    let with = |node: u16| voters.iter().copied().filter(|voter| Some(voter) != leaving).chain([node]);
+    let free = learners.iter().filter(|node| may_hold(guidance, **node));
+    let free = free.min_by_key(|node| (doubled(guidance, with(**node)), **node));
     match (leaving, free) {
         (_, Some(free)) if voters.len() < wanted + usize::from(leaving.is_some()) => Some(MetaStep::Promote(*free)),
         (Some(leaving), _) if voters.len() > 3 => Some(MetaStep::Remove(*leaving)),

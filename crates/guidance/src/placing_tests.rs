@@ -35,9 +35,31 @@ impl Cluster {
         }
     }
 
+    /// Node `n` stands in the rack that `racks` has at `n - 1`.
+    fn in_racks(racks: &[&str], shards: u16, replicas: u16) -> Self {
+        let mut cluster = Self::new(u16::try_from(racks.len()).expect("few"), shards, replicas);
+        for (entry, rack) in cluster.guidance.nodes.values_mut().zip(racks) {
+            entry.rack = (*rack).to_owned();
+        }
+        cluster
+    }
+
     fn join(&mut self, node: u16) {
-        self.guidance.nodes.insert(node, NodeEntry::default());
+        self.join_in(node, "");
+    }
+
+    fn join_in(&mut self, node: u16, rack: &str) {
+        self.guidance.nodes.insert(node, NodeEntry { rack: rack.to_owned(), ..NodeEntry::default() });
         self.speaking.insert(node);
+    }
+
+    /// In how many racks the log of each shard is, the fewest of them.
+    fn fewest_racks(&self) -> usize {
+        let racks = |held: &BTreeSet<u16>| {
+            let racks: BTreeSet<&str> = held.iter().map(|node| self.guidance.nodes[node].rack.as_str()).collect();
+            racks.len()
+        };
+        self.held.iter().map(|(held, _)| racks(held)).min().unwrap_or(0)
     }
 
     fn drain(&mut self, node: u16) {
@@ -133,6 +155,40 @@ fn a_node_that_joins_gets_its_share_and_one_that_drains_loses_all() {
     cluster.run_ms(60_000);
     assert_eq!(cluster.holds(), [16, 0, 16, 16]);
     assert_eq!(cluster.owns()[1], 0);
+    assert!(cluster.is_settled());
+}
+
+#[test]
+fn each_log_is_in_as_many_racks_as_there_are_and_nodes_hold_as_many_as_racks_allow() {
+    let mut cluster = Cluster::in_racks(&["a", "a", "b", "b", "c", "c"], 24, 3);
+    cluster.run_ms(60_000);
+    assert_eq!((cluster.fewest_racks(), cluster.holds()), (3, vec![12; 6]));
+    assert!(cluster.is_settled());
+    // One rack has a single node, which holds everything then. The others share the rest evenly.
+    let mut cluster = Cluster::in_racks(&["a", "b", "b", "b", "c", "c", "c"], 24, 3);
+    cluster.run_ms(90_000);
+    assert_eq!((cluster.fewest_racks(), cluster.holds()), (3, vec![24, 8, 8, 8, 8, 8, 8]));
+    let mut cluster = Cluster::in_racks(&["a", "a", "a", "b"], 8, 3);
+    cluster.run_ms(60_000);
+    assert_eq!(cluster.fewest_racks(), 2, "there are no more");
+    assert!(cluster.is_settled());
+}
+
+#[test]
+fn logs_move_to_a_rack_that_comes_and_out_of_one_that_goes() {
+    let mut cluster = Cluster::in_racks(&["a", "a", "b"], 12, 3);
+    cluster.run_ms(5_000);
+    assert_eq!(cluster.fewest_racks(), 2);
+    cluster.join_in(4, "c");
+    cluster.run_ms(60_000);
+    assert_eq!(cluster.fewest_racks(), 3);
+    assert_eq!(cluster.holds(), [6, 6, 12, 12]);
+    cluster.join_in(5, "d");
+    cluster.run_ms(60_000);
+    assert_eq!(cluster.fewest_racks(), 3);
+    cluster.drain(3);
+    cluster.run_ms(60_000);
+    assert_eq!((cluster.holds()[2], cluster.fewest_racks()), (0, 3));
     assert!(cluster.is_settled());
 }
 

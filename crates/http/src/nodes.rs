@@ -17,6 +17,8 @@ use crate::reply;
 struct Added {
     http: String,
     peer: String,
+    #[serde(default)]
+    rack: String,
 }
 
 /// Changes which nodes there are.
@@ -29,10 +31,13 @@ pub(crate) async fn change<B: Backend>(
     who.require(Permission::Admin)?;
     if kind == Kind::AddNode {
         let body = input.body(&session.state).await?;
-        let Object::<Added>(Added { http, peer }) = serde_json::from_slice(&body).map_err(|_| {
-            Error::new(ErrorCode::BadRequest, r#"a node is added as {"http": "HOST:PORT", "peer": "HOST:PORT"}"#)
+        let Object::<Added>(Added { http, peer, rack }) = serde_json::from_slice(&body).map_err(|_| {
+            Error::new(
+                ErrorCode::BadRequest,
+                r#"a node is added as {"http": "HOST:PORT", "peer": "HOST:PORT"}, with a "rack" if it stands in one"#,
+            )
         })?;
-        let added = session.backend.change_nodes(who, NodeChange::Add { http, peer }).await?;
+        let added = session.backend.change_nodes(who, NodeChange::Add { http, peer, rack }).await?;
         return Ok(reply::json(HeaderMap::new(), added));
     }
     let text = input.name(Parameter::Id)?;

@@ -45,6 +45,6 @@ pub use backup::is_of_cluster_backup;
 pub use cluster::{ClusterOptions, FoundError, Founded, Kept, Member, RescueError, Tables, found, rescue};
 pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE, S3_USERS_TABLE};
 pub use metrics::NodeMetrics;
-pub use millrace_guidance::FEATURE_LEVEL;
+pub use millrace_guidance::{FEATURE_LEVEL, is_rack};
 pub use node::{EngineMaker, Fronts, Node, StartError};
 pub use options::{Durability, NodeOptions, Outside};

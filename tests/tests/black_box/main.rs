@@ -10,6 +10,7 @@ mod cluster_from_single;
 mod cluster_keys;
 mod cluster_lost;
 mod cluster_names;
+mod cluster_racks;
 mod cluster_records;
 mod cluster_removed;
 mod cluster_rescue;

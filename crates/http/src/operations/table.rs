@@ -414,7 +414,7 @@ const GENERAL: &[Operation] = &[
         kind: Kind::AddNode,
         method: "POST",
         path: &[literal("cluster"), literal("nodes")],
-        summary: "Make room for one more node: JSON `{\"http\": ADDRESS, \"peer\": ADDRESS}`. `millrace cluster join` makes its directory",
+        summary: "Make room for one more node: JSON `{\"http\": ADDRESS, \"peer\": ADDRESS, \"rack\"?: NAME}`. `millrace cluster join` makes its directory",
         answers: &[Answer {
             status: 200,
             description: "The node's number, the cluster's id, and its number of shards.",

@@ -184,8 +184,8 @@ fn flush(store: &mut Store, checkpoint: &dyn Checkpoint) -> Result<(), StoreErro
 /// A cluster in which one node has everything. The others are such as have joined and were never heard.
 fn first_guidance(members: &[Member], me: NodeId, shards: u16, replicas: u16) -> Guidance {
     let entry = |member: &Member| {
-        let (http, peer) = (member.http.clone(), member.peer.clone());
-        (member.node.0, NodeEntry { http, peer, is_alive: member.node == me, ..NodeEntry::default() })
+        let (http, peer, rack) = (member.http.clone(), member.peer.clone(), member.rack.clone());
+        (member.node.0, NodeEntry { http, peer, rack, is_alive: member.node == me, ..NodeEntry::default() })
     };
     let mut guidance = Guidance::first(members.iter().map(entry).collect(), shards, replicas);
     for place in &mut guidance.shards {

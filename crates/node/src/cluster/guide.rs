@@ -325,8 +325,8 @@ impl Guide {
     /// The guidance before the first that is agreed.
     fn first(&self) -> Guidance {
         let entry = |member: &super::Member| {
-            let (http, peer) = (member.http.clone(), member.peer.clone());
-            (member.node.0, NodeEntry { http, peer, ..NodeEntry::default() })
+            let (http, peer, rack) = (member.http.clone(), member.peer.clone(), member.rack.clone());
+            (member.node.0, NodeEntry { http, peer, rack, ..NodeEntry::default() })
         };
         let options = &self.cluster.options;
         let mut first = Guidance::first(options.members.iter().map(entry).collect(), self.meta.0, options.replicas);
@@ -367,8 +367,8 @@ impl Guide {
                 None => Err(Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed"))),
             },
             Change::Drain { node, is_draining } => next.drain_node(node.0, is_draining).map_err(refused),
-            Change::AddNode { http, peer } => {
-                next.add_node(&http, &peer).map_err(refused).map(|node| value = u64::from(node))
+            Change::AddNode { http, peer, rack } => {
+                next.add_node(&http, &peer, &rack).map_err(refused).map(|node| value = u64::from(node))
             }
             Change::RemoveNode { node } => match next.remove_node(node.0).map_err(refused) {
                 Ok(()) if self.counts_in_meta(node) => Err(counts(node)),

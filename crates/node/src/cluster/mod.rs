@@ -71,6 +71,8 @@ pub struct Member {
     pub http: String,
     /// Where it hears other nodes: host and port.
     pub peer: String,
+    /// What fails together with it; empty if nothing else does.
+    pub rack: String,
 }
 
 /// How a node takes part in a cluster.
@@ -232,7 +234,7 @@ pub(crate) enum Change {
     /// Have a node's shards moved away, or no longer.
     Drain { node: NodeId, is_draining: bool },
     /// There is one more node, which has yet to be started.
-    AddNode { http: String, peer: String },
+    AddNode { http: String, peer: String, rack: String },
     /// A node that holds nothing is none of the cluster any more.
     RemoveNode { node: NodeId },
     /// Have all nodes load what may replace an app whose content still is `expected`. It does not serve yet.

@@ -19,11 +19,11 @@ use crate::core::Shared;
 pub(crate) async fn change_nodes(shared: &Shared, cluster: &Cluster, change: NodeChange) -> Result<Bytes, Error> {
     check(shared, cluster)?;
     let change = match change {
-        NodeChange::Add { http, peer } => {
+        NodeChange::Add { http, peer, rack } => {
             for address in [&http, &peer] {
                 check_address(address).map_err(|what| Error::new(ErrorCode::BadRequest, what))?;
             }
-            let node = ask_leader(cluster, Change::AddNode { http, peer }).await?;
+            let node = ask_leader(cluster, Change::AddNode { http, peer, rack }).await?;
             let (id, shards) = (cluster.options.id.to_string(), shared.shard_count());
             return Ok(Bytes::from(json!({ "node": node, "cluster": id, "shards": shards }).to_string()));
         }

@@ -290,7 +290,8 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
         Change::Prepare { app, .. } => (5, app.clone()),
         Change::Settle { app, is_taken, .. } => (if *is_taken { 6 } else { 7 }, app.clone()),
         Change::Table { name, .. } => (8, name.clone()),
-        Change::AddNode { http, .. } => (9, http.clone()),
+        // Nodes that know no racks understand the first.
+        Change::AddNode { http, rack, .. } => (if rack.is_empty() { 9 } else { 11 }, http.clone()),
         Change::RemoveNode { node } => (10, node.to_string()),
     };
     out.push(kind);
@@ -306,7 +307,11 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
             out.extend_from_slice(&before.to_le_bytes());
             out.extend_from_slice(bytes);
         }
-        Change::AddNode { peer, .. } => out.extend_from_slice(peer.as_bytes()),
+        Change::AddNode { peer, rack, .. } if rack.is_empty() => out.extend_from_slice(peer.as_bytes()),
+        Change::AddNode { peer, rack, .. } => {
+            put_name(peer, out);
+            out.extend_from_slice(rack.as_bytes());
+        }
         Change::Remove { .. } | Change::Drain { .. } | Change::RemoveNode { .. } => {}
     }
 }
@@ -322,6 +327,10 @@ fn take_name(rest: &mut Bytes) -> Option<String> {
     let name = std::str::from_utf8(rest.get(..length)?).ok()?.to_owned();
     *rest = rest.slice(length..);
     Some(name)
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    Some(std::str::from_utf8(bytes).ok()?.to_owned())
 }
 
 fn take_change(mut rest: Bytes) -> Option<Change> {
@@ -340,7 +349,8 @@ fn take_change(mut rest: Bytes) -> Option<Change> {
             let before = u64::from_le_bytes(take(&mut rest)?);
             Some(Change::Table { name, before, bytes: rest })
         }
-        9 => Some(Change::AddNode { http: name, peer: std::str::from_utf8(&rest).ok()?.to_owned() }),
+        9 => Some(Change::AddNode { http: name, peer: text(&rest)?, rack: String::new() }),
+        11 => take_name(&mut rest).and_then(|peer| Some(Change::AddNode { http: name, peer, rack: text(&rest)? })),
         10 if rest.is_empty() => Some(Change::RemoveNode { node: NodeId(name.parse().ok()?) }),
         _ => None,
     }
@@ -364,6 +374,10 @@ mod tests {
 
     use super::*;
 
+    fn added(rack: &str) -> Change {
+        Change::AddNode { http: "10.0.0.1:80".to_owned(), peer: "10.0.0.1:70".to_owned(), rack: rack.to_owned() }
+    }
+
     fn words() -> Vec<Word> {
         let reply = CoreMessage::Reply { token: Token(7), result: Err(Error::new(ErrorCode::Aborted, "no")) };
         let tar = Bytes::from_static(b"tar");
@@ -384,7 +398,8 @@ mod tests {
             Word::Change(2, Change::Remove { app: "bank".to_owned() }),
             Word::Change(3, Change::Drain { node: NodeId(2), is_draining: true }),
             Word::Change(4, Change::Drain { node: NodeId(2), is_draining: false }),
-            Word::Change(5, Change::AddNode { http: "10.0.0.1:80".to_owned(), peer: "10.0.0.1:70".to_owned() }),
+            Word::Change(5, added("")),
+            Word::Change(5, added("east")),
             Word::Change(6, Change::RemoveNode { node: NodeId(2) }),
             Word::Answer(5, Ok(9)),
             Word::Answer(6, Err(Error::new(ErrorCode::AppRefused, "a.ts: no"))),

@@ -202,7 +202,7 @@ impl Cluster {
     fn prepared() -> Self {
         let member = |(index, port): (usize, u16)| {
             let node = NodeId(u16::try_from(index + 1).expect("few"));
-            Member { node, http: String::new(), peer: format!("127.0.0.1:{port}") }
+            Member { node, http: String::new(), peer: format!("127.0.0.1:{port}"), rack: String::new() }
         };
         let members = free_ports(3).into_iter().enumerate().map(member).collect();
         let (data, authority) = (tempfile::tempdir().expect("a folder"), Authority::new());

@@ -37,7 +37,7 @@ impl Running {
     }
 
     fn shown(&self, node: usize) -> Value {
-        let Addresses { http, peer, s3 } = &self.addresses;
+        let Addresses { http, peer, s3, .. } = &self.addresses;
         let mut shown =
             json!({ "node": node, "http": http, "peer": peer, "data": self.directory, "pid": self.child.id() });
         if let Some(s3) = s3 {
@@ -121,7 +121,7 @@ fn addresses(args: &DemoArgs) -> Result<Vec<Addresses>, Failure> {
     };
     let of = |index| {
         let s3 = args.s3_base.map(|base| at(base, index)).transpose()?;
-        Ok(Addresses { http: at(args.http_base, index)?, peer: at(args.peer_base, index)?, s3 })
+        Ok(Addresses { http: at(args.http_base, index)?, peer: at(args.peer_base, index)?, s3, rack: None })
     };
     (0..args.nodes).map(of).collect()
 }

@@ -53,6 +53,15 @@ pub(super) struct MemberEntry {
     pub peer: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+}
+
+impl MemberEntry {
+    pub(super) fn to_member(&self) -> Member {
+        let (http, peer) = (self.http.clone(), self.peer.clone());
+        Member { node: NodeId(self.node), http, peer, rack: self.rack.clone().unwrap_or_default() }
+    }
 }
 
 /// Where a node serves, and what it is started with.
@@ -166,9 +175,7 @@ pub(crate) fn options(directory: &Path) -> Result<Place, Failure> {
     let identity = Identity::read(&tls.join("node.pem"), &tls.join("node.key"), &tls.join("authority.pem"))?;
     let id = ClusterId::parse(&file.cluster).ok_or_else(|| format!("{}: cluster: not 32 hexadecimal digits", FILE))?;
     let (http, s3) = file.own().map(|own| (own.http.clone(), own.s3.clone())).unwrap_or_default();
-    let member =
-        |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
-    let members = file.members.iter().map(member).collect();
+    let members = file.members.iter().map(MemberEntry::to_member).collect();
     let (node, replicas, has_joined) = (NodeId(file.node), file.replicas, file.has_joined);
     let options = ClusterOptions { id, identity, node, members, has_joined, replicas, tables: Arc::default() };
     Ok(Place { http, s3, shards: file.shards, options })

@@ -80,9 +80,7 @@ pub(super) fn run(args: &InitArgs, from: &Path, members: &[Addresses]) -> Result
 fn make_from(data: &Path, from: &Path, entries: &[MemberEntry], replicas: u16) -> Result<Vec<String>, Failure> {
     let first = data.join(format!("n{FIRST}"));
     copy(from, &first, &OF_A_PROCESS).map_err(|error| format!("{} could not be copied: {error}", from.display()))?;
-    let member =
-        |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
-    let members: Vec<Member> = entries.iter().map(member).collect();
+    let members: Vec<Member> = entries.iter().map(MemberEntry::to_member).collect();
     let founded = found(&first, NodeId(FIRST), &members, replicas)?;
     let (authority, id) = (data.join("authority"), new_id());
     let issuer = authority_in(&authority, &founded.secret)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use millrace_access::KeyFile;
 use millrace_base::hex;
 use millrace_io::{Random, RealRandom};
-use millrace_node::DataDirectory;
+use millrace_node::{DataDirectory, is_rack};
 use millrace_peers::{ClusterId, certificate_name, check_address};
 use millrace_replica::NodeId;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, Issuer, KeyPair};
@@ -27,9 +27,17 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     if !args.s3.is_empty() && args.s3.len() != args.http.len() {
         return Err("--s3 needs one address for each node, or none at all".into());
     }
-    let mut s3 = args.s3.iter().cloned();
-    let addresses =
-        |(http, peer): (&String, &String)| Addresses { http: http.clone(), peer: peer.clone(), s3: s3.next() };
+    if !args.rack.is_empty() && args.rack.len() != args.http.len() {
+        return Err("--rack needs one name for each node, or none at all".into());
+    }
+    if let Some(wrong) = args.rack.iter().find(|rack| !is_rack(rack)) {
+        return Err(format!("--rack {wrong}: a rack's name is letters, digits, `.`, `-` and `_`, at most 64").into());
+    }
+    let (mut s3, mut racks) = (args.s3.iter().cloned(), args.rack.iter().cloned());
+    let addresses = |(http, peer): (&String, &String)| {
+        let (http, peer) = (http.clone(), peer.clone());
+        Addresses { http, peer, s3: s3.next(), rack: racks.next() }
+    };
     let members: Vec<Addresses> = args.http.iter().zip(&args.peer).map(addresses).collect();
     if let Some(from) = &args.from {
         return init_from::run(args, from, &members);
@@ -54,6 +62,7 @@ pub(super) struct Addresses {
     pub http: String,
     pub peer: String,
     pub s3: Option<String>,
+    pub rack: Option<String>,
 }
 
 /// Makes the directories of a cluster's nodes in `data`.
@@ -116,6 +125,7 @@ pub(super) fn entries_of(members: &[Addresses]) -> Result<Vec<MemberEntry>, Fail
         http: member.http.clone(),
         peer: member.peer.clone(),
         s3: member.s3.clone(),
+        rack: member.rack.clone(),
     };
     Ok(members.iter().enumerate().map(entry).collect())
 }

@@ -94,6 +94,9 @@ struct InitArgs {
     /// Where the nodes listen for S3, in their order; without it the cluster keeps no objects
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
     s3: Vec<String>,
+    /// What each node fails together with, in their order: the name of its rack or zone. Each shard is held in as many as there are
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    rack: Vec<String>,
     /// Shards of the cluster; fixed from then on [default: 64]
     #[arg(long, value_name = "N", conflicts_with = "from")]
     shards: Option<u16>,
@@ -124,6 +127,9 @@ struct JoinArgs {
     /// Where the node will listen for S3; given if the others do
     #[arg(long, value_name = "ADDR")]
     s3: Option<String>,
+    /// What the node fails together with: the name of its rack or zone
+    #[arg(long, value_name = "NAME")]
+    rack: Option<String>,
 }
 
 #[derive(Args, Debug)]

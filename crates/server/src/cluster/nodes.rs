@@ -35,7 +35,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     let guidance = block_on(client.guidance())?;
     check_is_of(&args.authority, &guidance, &args.node.url)?;
     check_is_new_enough(&guidance)?;
-    let added = block_on(client.add_node(&args.http, &args.peer))?;
+    let added = block_on(client.add_node(&args.http, &args.peer, args.rack.as_deref()))?;
     let wrong = || Failure::from(format!("the node at {} does not answer as a cluster's node does", args.node.url));
     let number = |name: &str| added[name].as_u64().and_then(|number| u16::try_from(number).ok());
     let id = added["cluster"].as_str().and_then(ClusterId::parse).ok_or_else(wrong)?;
@@ -44,10 +44,11 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
     let entry = |(number, entry): (&String, &Value)| {
         let (http, peer) = (text(entry, "http"), text(entry, "peer"));
-        Some(MemberEntry { node: number.parse().ok()?, http, peer, s3: None })
+        Some(MemberEntry { node: number.parse().ok()?, http, peer, s3: None, rack: None })
     };
     let known = guidance["nodes"].as_object().into_iter().flatten().filter_map(entry);
-    let own = MemberEntry { node, http: args.http.clone(), peer: args.peer.clone(), s3: args.s3.clone() };
+    let (http, peer, s3) = (args.http.clone(), args.peer.clone(), args.s3.clone());
+    let own = MemberEntry { node, http, peer, s3, rack: args.rack.clone() };
     let mut members: Vec<MemberEntry> = known.filter(|member| member.node != node).chain([own]).collect();
     members.sort_by_key(|member| member.node);
     make_joining(&args.data, &args.authority, (id, node, shards), members)?;

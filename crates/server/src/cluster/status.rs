@@ -31,13 +31,21 @@ fn render(guidance: &Value) -> String {
     if !lost.is_empty() {
         text.push_str(&format!("lost by a majority of the nodes that held them: shards {}\n", lost.join(", ")));
     }
-    text.push_str("node  state      owns  holds  http\n");
-    for (id, entry) in guidance["nodes"].as_object().into_iter().flatten() {
+    let nodes = guidance["nodes"].as_object();
+    let has_racks = nodes.into_iter().flatten().any(|(_, entry)| entry["rack"].is_string());
+    text.push_str(if has_racks {
+        "node  state      owns  holds  rack      http\n"
+    } else {
+        "node  state      owns  holds  http\n"
+    });
+    for (id, entry) in nodes.into_iter().flatten() {
         let Ok(node) = id.parse::<u16>() else { continue };
         let (owns, holds) = (owns(guidance, node), holds(guidance, node));
         let state = state(entry, owns + holds);
         let http = printable(entry["http"].as_str().unwrap_or_default());
-        text.push_str(&format!("{node:<4}  {state:<9}  {owns:>4}  {holds:>5}  {http}\n"));
+        let rack = printable(entry["rack"].as_str().unwrap_or("-"));
+        let rack = if has_racks { format!("{rack:<8}  ") } else { String::new() };
+        text.push_str(&format!("{node:<4}  {state:<9}  {owns:>4}  {holds:>5}  {rack}{http}\n"));
     }
     text
 }
@@ -113,5 +121,9 @@ mod tests {
                         2     dead          1      2  127.0.0.1:8081\n\
                         3     not heard     0      2  127.0.0.1:8082\n";
         assert_eq!(render(&guidance), expected);
+        guidance["nodes"]["2"]["rack"] = "east".into();
+        let shown = render(&guidance);
+        assert!(shown.contains("owns  holds  rack      http\n1     alive         2      3  -         127"), "{shown}");
+        assert!(shown.contains("2     dead          1      2  east      127"), "{shown}");
     }
 }
