@@ -1,4 +1,5 @@
-//! What has come for shards that are not here yet, or that nobody knows where they are. It waits for a bounded time.
+//! What has come for shards that are not here yet, and what goes to shards of which nobody knows where they are. It waits for
+//! a bounded time.
 
 use std::collections::VecDeque;
 
@@ -9,8 +10,15 @@ use crate::message::{Job, ShardMail};
 
 /// What has come.
 pub(crate) enum What {
-    Request { job: Job, token: Token, since_ns: u64 },
+    Request {
+        job: Job,
+        token: Token,
+        since_ns: u64,
+    },
+    /// Another shard says something to one of this core.
     Peer(PeerMessage),
+    /// A shard of this core says something to another shard.
+    Said(PeerMessage),
     Mail(ShardMail),
 }
 

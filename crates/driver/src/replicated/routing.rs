@@ -245,6 +245,11 @@ impl<P: Platform> Core<P> {
                         self.peer_arrives((to, message), until_ns);
                     }
                 }
+                What::Said(message) => {
+                    if let Some(to) = shard {
+                        self.peer_leaves((to, message), until_ns);
+                    }
+                }
                 What::Mail(mail) if !is_late => self.mail_arrives(mail, until_ns),
                 What::Mail(_) => {}
             }
@@ -287,9 +292,18 @@ impl<P: Platform> Core<P> {
 
     /// A shard of this core says something to another shard.
     pub(crate) fn send_peer_in_cluster(&mut self, to: ShardId, message: PeerMessage) {
+        self.peer_leaves((to, message), self.arrival_ends_ns());
+    }
+
+    /// What is for a shard that nobody knows waits for news of it. It must not be lost: the other shard, opened before, would
+    /// wait for it.
+    fn peer_leaves(&mut self, (to, message): (ShardId, PeerMessage), until_ns: u64) {
         match self.way_to(to) {
             Way::Node(node) => self.send_peer_to_node(node, (to, message), limits::DETOUR_NODES),
-            _ => self.accept_peer_of_cluster(to, message),
+            // Then it hears once that shard is opened.
+            Way::Waits if until_ns <= self.platform.monotonic_ns() => {}
+            Way::Waits => self.arrive(Arrived { shard: Some(to), until_ns, what: What::Said(message) }),
+            Way::Open | Way::Core(_) => self.peer_arrives((to, message), until_ns),
         }
     }
 
