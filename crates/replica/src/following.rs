@@ -87,9 +87,15 @@ impl Following {
         step.hear_owner(from, append.asks_lease);
         self.has_owner = true;
         self.round = self.round.max(append.round);
+        self.take(step, from, epoch, append);
+        // Whoever hears of it may take the log at once. What was written just now has to come before that.
         if !append.asks_lease && step.core.settings.lease_ns > 0 {
             step.out.push(Command::Released { epoch });
         }
+    }
+
+    /// Takes what the owner sends, if it follows what this log has.
+    fn take(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, append: &Append<'_>) {
         if !step.core.holds(append.prev) {
             let have = step.core.log.meet(append.prev);
             if step.core.is_promise_durable() {
@@ -263,5 +269,15 @@ mod tests {
             replica.handle(1, Event::Received { from: NodeId(1), message }, &mut out);
             assert_eq!(out.contains(&Command::Released { epoch }), !asks_lease, "{out:?}");
         }
+        // Whoever hears of it may take the log at once: its promise has to come behind these entries.
+        let (epoch, prev) = (Epoch(4), EntryId::ZERO);
+        let (kind, bytes) = (crate::message::EntryKind::Data, bytes::Bytes::new());
+        let entry = |lsn| LogEntry { id: EntryId::new(epoch, Lsn(lsn)), kind, bytes: bytes.clone() };
+        let entries = vec![entry(1), entry(2)];
+        let message = Message::Append { epoch, round: 2, asks_lease: false, committed: Lsn(1), prev, entries };
+        let mut out = Vec::new();
+        replica.handle(2, Event::Received { from: NodeId(1), message }, &mut out);
+        assert!(out.iter().any(|command| matches!(command, Command::Write { .. })), "{out:?}");
+        assert_eq!(out.last(), Some(&Command::Released { epoch }), "{out:?}");
     }
 }

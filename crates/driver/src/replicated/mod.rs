@@ -65,7 +65,9 @@ pub(crate) struct Writes {
 
 impl Writes {
     fn note(&mut self, shard: ShardId, number: u64) {
-        self.filling.insert(shard, number);
+        let before = self.filling.insert(shard, number);
+        // Else the last one would never be told that it is durable, and the log would have them in the wrong order.
+        assert!(before.is_none_or(|before| before < number), "writes of shard {} are out of order", shard.0);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
