@@ -74,6 +74,12 @@ impl Line {
         self.attempts.contains_key(&attempt)
     }
 
+    /// Whether a turn of any of them is awaited.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.attempts.values().any(|stream| stream.is_awaited)
+    }
+
     /// Bytes for the worker.
     pub fn next_to_send(&mut self) -> Option<Bytes> {
         self.to_send.pop_front()
@@ -190,7 +196,8 @@ impl Line {
         if self.has_ended {
             return Err(Error::new(ErrorCode::WorkerUnavailable, "the worker that dialled in has gone"));
         }
-        if self.attempts.is_empty() {
+        // Nobody is asked whether it is there while nothing is awaited of it, so it has said nothing. That is no silence.
+        if !self.is_awaited() {
             self.heard_ms = now_ms;
         }
         if is_first {

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use millrace_base::ErrorCode;
 use millrace_format::worker::{FrameHeader, FrameValue, ServerFrame, WorkerFrame, set_stream};
 
-use super::{Line, SILENCE_MS, Said};
+use super::{ASKED_EVERY_MS, Line, SILENCE_MS, Said};
 
 const ONE: [u8; 16] = [1; 16];
 const TWO: [u8; 16] = [2; 16];
@@ -96,6 +96,19 @@ fn a_worker_that_says_nothing_loses_its_attempts() {
     assert!(line.receive(&output(1, "1"), 12 * SILENCE_MS + 2).is_err(), "what comes later does not count");
     assert_eq!(line.next_said(), None);
     assert_eq!(line.begin(TWO, &content(), true, 0).expect_err("it has ended").code, ErrorCode::WorkerUnavailable);
+}
+
+#[test]
+fn a_worker_of_which_nothing_was_awaited_has_the_whole_time_for_its_next_turn() {
+    let mut line = line();
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.receive(&suspend(1), 1).expect("a frame");
+    // The handler sleeps, say. Then it goes on.
+    line.begin(ONE, &content(), false, 10 * SILENCE_MS).expect("it goes on");
+    line.look_after(10 * SILENCE_MS + ASKED_EVERY_MS);
+    assert!(line.is_open(), "it was asked just now");
+    line.look_after(11 * SILENCE_MS + 1);
+    assert!(!line.is_open());
 }
 
 #[test]
