@@ -28,6 +28,14 @@ const packValue = ({ kind, data }) => Buffer.concat([Buffer.from([kind]), bytes(
 const packError = ({ code, message, detail = "" }) => Buffer.concat([code, message, detail].map(bytes));
 const packResult = (r) => Buffer.concat(r.code ? [Buffer.from([1]), packError(r)] : [Buffer.from([0]), packValue(r)]);
 
+/** The server's names of what `{ retry: { attempts, firstMs, longestMs } }` says, as `millrace.d.ts` has it. */
+function packRetry(retry) {
+  if (!retry) return Buffer.alloc(0);
+  const { attempts, firstMs, longestMs, ...unknown } = retry;
+  if (Object.keys(unknown).length > 0) throw new TypeError(`retry: ${Object.keys(unknown)[0]} is not attempts, firstMs or longestMs`);
+  return bytes(JSON.stringify({ attempts: attempts === Infinity ? "unlimited" : attempts, first_ms: firstMs, longest_ms: longestMs }));
+}
+
 function frame(type, payload, flags = 0) {
   if (payload.length > PAYLOAD_LIMIT) throw new ProtocolError("a frame is too large");
   return Buffer.concat([u32(payload.length), Buffer.from([type, flags, 0, 0, 0, 0, 0, 0]), payload]);
@@ -188,7 +196,7 @@ class Attempt {
     return sorted.filter(([n]) => n.startsWith(prefix) && (after === undefined || Buffer.compare(Buffer.from(n), Buffer.from(after)) > 0)).slice(0, limit);
   }
   async step(name, code, { retry } = {}) {
-    const operation = this.issue(STEP, bytes(name), bytes(retry ? JSON.stringify(retry) : ""));
+    const operation = this.issue(STEP, bytes(name), packRetry(retry));
     let result = await this.result(operation);
     if (result.kind === RAW && result.data.length === 0) {
       const at = this.inputs.findIndex((given) => given.operation === operation);
@@ -215,7 +223,7 @@ class Attempt {
       delete: (name) => this.write(name, null),
       fields: (options) => this.scan(options).map(([name]) => name),
       entries: (options) => this.scan(options).map(([name, value]) => [name, fromValue(value)]),
-      call: (s, k, h, i, { retry } = {}) => this.perform(retry ? [CALL, 1] : CALL, target(s, k, h, i), retry ? bytes(JSON.stringify(retry)) : Buffer.alloc(0)),
+      call: (s, k, h, i, { retry } = {}) => this.perform(retry ? [CALL, 1] : CALL, target(s, k, h, i), packRetry(retry)),
       send: (s, k, h, i, { delay_ms = 0, id = "" } = {}) => this.perform(id ? [SEND, 1] : SEND, target(s, k, h, i), u64(delay_ms), id ? bytes(id) : Buffer.alloc(0)),
       signal: (id, name, payload) => this.emit(SIGNAL, Buffer.concat([id, name, JSON.stringify(payload ?? null)].map(bytes))),
       compensate: (s, k, h, i) => this.emit(COMPENSATE, target(s, k, h, i)),

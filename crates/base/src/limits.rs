@@ -112,6 +112,9 @@ pub const APP_BYTES: usize = 16 << 20;
 /// ends: calls within seconds, workflows in their time. Beyond this no app is deployed.
 pub const REPLACED_VERSIONS_BYTES: usize = 512 << 20;
 
+/// Versions of apps that a cluster keeps for workflows. Every node has all of them loaded, so memory bounds them first.
+pub const KEPT_VERSIONS: usize = 256;
+
 /// Files in an app.
 pub const APP_FILES: usize = 1024;
 

@@ -37,7 +37,7 @@ pub use metrics::CoreMetrics;
 pub use millrace_shard::question::{self, Ask, Question};
 pub use placement::Placement;
 pub use platform::{DriverBug, Platform, Waiter};
-pub use programs::{CoreVersions, Programs};
+pub use programs::{CoreVersions, Programs, ShardLog};
 pub use queue::{Arrival, READ_AHEAD};
 pub use replicated::{ALONE, Hosted, Standing, apply_entry};
 pub use requests::FastRead;

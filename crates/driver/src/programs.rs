@@ -20,6 +20,8 @@ pub struct Programs {
     loaded: BTreeSet<Program>,
     /// Replaced programs, each with the monotonic millisecond from which it may be unloaded.
     retired: Vec<(Program, u64)>,
+    /// Replaced programs that stay loaded for workflows that may come from other nodes.
+    kept: BTreeSet<Program>,
 }
 
 impl Programs {
@@ -40,8 +42,21 @@ impl Programs {
 pub struct CoreVersions {
     /// App and version of each.
     pub needed: BTreeSet<(Name, u64)>,
-    /// For each of the core's shards, how far its log goes, and how far that is durable.
-    pub logs: Vec<(ShardId, Lsn, Lsn)>,
+    /// The logs of the core's shards.
+    pub logs: Vec<ShardLog>,
+}
+
+/// The log of a shard that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardLog {
+    /// The shard.
+    pub shard: ShardId,
+    /// Which opening of it this is. In a cluster: in which epoch.
+    pub incarnation: u64,
+    /// How far the log goes.
+    pub appended: Lsn,
+    /// How far it is durable.
+    pub durable: Lsn,
 }
 
 impl<P: Platform> Core<P> {
@@ -106,6 +121,17 @@ impl<P: Platform> Core<P> {
         }
     }
 
+    /// Sends no requests to an app that was just loaded: workflows of shards that come may run in it.
+    pub fn load_for_workflows(&mut self, deployment: u32) {
+        let program = self.programs.loaded.get(&Program(deployment)).copied();
+        self.retire(program);
+    }
+
+    /// Which programs stay loaded though nothing of this core's shards runs in them.
+    pub fn keep_loaded(&mut self, deployments: &BTreeSet<u32>) {
+        self.programs.kept = deployments.iter().copied().map(Program).collect();
+    }
+
     /// Sends no more requests to an app. Says whether it was there.
     pub fn remove(&mut self, app: &str) -> bool {
         let removed = self.programs.catalog.deactivate(app);
@@ -138,10 +164,7 @@ impl<P: Platform> Core<P> {
         let now_ms = self.monotonic_ms();
         let (kept, unloaded): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.programs.retired).into_iter().partition(|(program, from_ms)| {
-                *from_ms > now_ms
-                    || self.unplaced.values().any(|(unplaced, _)| unplaced.program() == *program)
-                    || self.cold_reads.need(*program)
-                    || self.shards().any(|shard| shard.needs_program(*program))
+                *from_ms > now_ms || self.programs.kept.contains(program) || self.runs_in(*program)
             });
         self.programs.retired = kept;
         if unloaded.is_empty() {
@@ -155,15 +178,29 @@ impl<P: Platform> Core<P> {
         self.platform.unloaded(&unloaded);
     }
 
+    /// Whether anything here runs in a program, or may.
+    fn runs_in(&self, program: Program) -> bool {
+        self.unplaced.values().any(|(unplaced, _)| unplaced.program() == program)
+            || self.cold_reads.need(program)
+            || self.shards().any(|shard| shard.needs_program(program))
+    }
+
     /// The versions that this core needs. `None` where it is not known yet: workflows of an earlier run have not all been
     /// looked at.
     pub fn versions(&mut self) -> Option<CoreVersions> {
-        let mut versions = CoreVersions { needed: self.programs.catalog.versions().collect(), logs: Vec::new() };
+        let now_ms = self.monotonic_ms();
+        let is_idle = |(program, from_ms): &&(Program, u64)| {
+            self.programs.kept.contains(program) && *from_ms <= now_ms && !self.runs_in(*program)
+        };
+        let idle: BTreeSet<Program> =
+            self.programs.retired.iter().filter(is_idle).map(|(program, _)| *program).collect();
+        let needed = self.programs.catalog.versions_without(&idle).collect();
+        let mut versions = CoreVersions { needed, logs: Vec::new() };
         for (id, shard) in (0u16..).map(ShardId).zip(&mut self.shards) {
             if let Some(shard) = shard {
                 versions.needed.extend(shard.versions_waited_for()?);
-                let appended = shard.store().lsn();
-                versions.logs.push((id, appended, shard.durable_lsn()));
+                let (incarnation, appended, durable) = (shard.incarnation(), shard.store().lsn(), shard.durable_lsn());
+                versions.logs.push(ShardLog { shard: id, incarnation, appended, durable });
             }
         }
         Some(versions)

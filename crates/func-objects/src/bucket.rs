@@ -162,7 +162,9 @@ pub(crate) fn hand_on(
     let mut upload_made = None;
     let (service, key) = match &request.operation {
         ObjectOperation::CreateUpload(_) => {
-            let id = format!("{:016x}{:016x}", turn.host.random(), turn.host.random());
+            // Lists are in the order of ids, and clients expect the order of their beginning.
+            let (began_ms, other) = (turn.host.now().0, turn.host.random() & 0xffff);
+            let id = format!("{began_ms:012x}{other:04x}{:016x}", turn.host.random());
             let key = upload_key(turn.place(), request.key, &id);
             upload_made = Some(id);
             (UPLOAD, key)

@@ -130,9 +130,10 @@ impl Catalog {
             && self.missing_versions.iter().any(|(name, known)| name.as_str() == app && *known == version)
     }
 
-    /// Every version that is loaded, or is kept and could not be.
-    pub fn versions(&self) -> impl Iterator<Item = (Name, u64)> {
-        let loaded = self.programs.values().map(|loaded| (loaded.app.clone(), loaded.version));
+    /// Every version that some other program than these has loaded, or that is kept and could not be loaded.
+    pub fn versions_without(&self, programs: &BTreeSet<Program>) -> impl Iterator<Item = (Name, u64)> {
+        let others = self.programs.iter().filter(|(program, _)| !programs.contains(program));
+        let loaded = others.map(|(_, loaded)| (loaded.app.clone(), loaded.version));
         loaded.chain(self.missing_versions.iter().cloned())
     }
 

@@ -46,7 +46,7 @@ impl RetryPolicy {
 
 /// How often something is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "attempts is a number from 1 on, or \"unlimited\"")]
 pub enum Attempts {
     /// So often.
     Count(u32),
@@ -161,6 +161,8 @@ mod tests {
         assert_eq!(settings.policy("mail", "other"), app);
         assert_eq!(settings.policy("mail", "deliver"), RetryPolicy { attempts: None, first_ms: 7, longest_ms: 9 });
         assert_eq!(settings.check(), Ok(()));
+        let wrong = toml::from_str::<RetrySettings>("attempts = -1").expect_err("no number of attempts");
+        assert!(wrong.to_string().contains("a number from 1 on, or \"unlimited\""), "{wrong}");
     }
 
     #[test]

@@ -12,10 +12,13 @@ const FORMAT: u32 = 1;
 /// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
 /// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
 /// is written.
-pub const FEATURE_LEVEL: u32 = 1;
+pub const FEATURE_LEVEL: u32 = 2;
 
 /// From this level on nodes know racks.
 pub(crate) const RACKS_LEVEL: u32 = 1;
+
+/// From this level on nodes load versions that are kept, and say which they do not need.
+pub(crate) const KEPT_LEVEL: u32 = 2;
 
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub struct Guidance {
     pub shards: Vec<Place>,
     /// The apps that are deployed, by name.
     pub apps: BTreeMap<String, AppEntry>,
+    /// Versions of apps that do not serve any more, and that workflows may still run in, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptApp>,
     /// The number of the last deployment. Each deployment has its own, equal on all nodes.
     pub last_deployment: u32,
     /// The versions of the tables that the meta shard holds, by name.
@@ -147,6 +153,18 @@ pub struct AppEntry {
 #[serde(deny_unknown_fields)]
 pub struct NextApp {
     /// The number that the deployment will have.
+    pub deployment: u32,
+    /// As that of [`AppEntry`].
+    pub content: String,
+}
+
+/// A version of an app that all nodes have loaded, and that does not serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptApp {
+    /// The app's name.
+    pub app: String,
+    /// The number of the deployment.
     pub deployment: u32,
     /// As that of [`AppEntry`].
     pub content: String,
@@ -324,6 +342,16 @@ mod tests {
         assert!(bytes.contains(r#""replicas":[1,2],"agreed":9,"wanted":[1]}"#), "{bytes}");
         assert!(bytes.ends_with(r#""last_deployment":5,"replicas":3,"feature_level":7}"#), "{bytes}");
         assert_eq!(Guidance::decode(bytes.as_bytes()), Ok(moving));
+    }
+
+    #[test]
+    fn versions_that_are_kept_are_in_the_document() {
+        let mut guidance = guidance();
+        guidance.keep_from_start(KeptApp { app: "bank".to_owned(), deployment: 4, content: "0f".to_owned() });
+        let text = String::from_utf8(guidance.encode()).expect("text");
+        let kept = r#""kept":[{"app":"bank","deployment":4,"content":"0f"}],"last_deployment":5,"feature_level":2}"#;
+        assert!(text.ends_with(kept), "{text}");
+        assert_eq!(Guidance::decode(text.as_bytes()), Ok(guidance));
     }
 
     #[test]

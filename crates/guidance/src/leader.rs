@@ -145,6 +145,7 @@ impl Leader {
         for (node, heard) in &self.audience.heard {
             heard.status.held.iter().for_each(|held| placing::note_held(&mut next, *node, held));
         }
+        self.forget_versions(guidance, &mut next);
         let is_quiet = now_ns >= self.changed_ns + self.timing.settle_ns && self.has_been_followed(guidance);
         placing::place(&mut next, is_quiet);
         (next != *guidance).then(|| {

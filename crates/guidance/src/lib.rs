@@ -13,12 +13,15 @@ mod leader;
 mod membership;
 mod placing;
 mod status;
+mod versions;
 
-pub use document::{AppEntry, FEATURE_LEVEL, Guidance, GuidanceError, NextApp, NodeEntry, Place, first_replicas};
+pub use document::{
+    AppEntry, FEATURE_LEVEL, Guidance, GuidanceError, KeptApp, NextApp, NodeEntry, Place, first_replicas,
+};
 pub use leader::{Audience, Leader, Timing};
 pub use membership::{Refused, is_rack};
 pub use placing::{MetaStep, meta_step};
-pub use status::{Held, Obstacle, Opened, Status};
+pub use status::{Held, Obstacle, Opened, Status, Unneeded};
 
 #[cfg(test)]
 mod leader_tests;

@@ -36,9 +36,28 @@ pub struct Status {
     /// Shards whose replicas here have lost what they knew, and ask the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resyncing: Vec<u16>,
+    /// What its shards need no more of the versions that are kept.
+    #[serde(default, skip_serializing_if = "Unneeded::is_empty")]
+    pub unneeded: Unneeded,
     /// It is about to stop, or its disk is full: others should own its shards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_leaving: bool,
+}
+
+/// Versions of apps that a node's shards need no more. That is so for good: nothing begins in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unneeded {
+    /// The versions, by their deployments.
+    pub deployments: Vec<u32>,
+    /// The shards that this is said of.
+    pub shards: Vec<Opened>,
+}
+
+impl Unneeded {
+    fn is_empty(&self) -> bool {
+        self.deployments.is_empty()
+    }
 }
 
 /// A shard that a node serves.

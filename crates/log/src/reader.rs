@@ -50,12 +50,14 @@ struct Search<'a> {
     next: Lsn,
     up_to: Lsn,
     bytes_left: usize,
+    most: usize,
     found: Vec<ReplicaEntry>,
 }
 
 impl Search<'_> {
     fn is_full(&self) -> bool {
-        self.next > self.up_to || self.bytes_left == 0 && !self.found.is_empty()
+        let has_enough = self.bytes_left == 0 || self.found.len() >= self.most;
+        self.next > self.up_to || has_enough && !self.found.is_empty()
     }
 
     /// Takes the body if it is the next entry. Says whether there is room for more.
@@ -91,8 +93,8 @@ impl LogReader {
     }
 
     /// Entries behind `after` (an epoch and a position) of the log that ends at `up_to` and whose epochs are `runs`: the
-    /// first entry of each epoch, ascending, with that of the entry behind `after` among them. As many as fit in `max_bytes`, and at least one. None
-    /// if they are not durable yet, or deleted: then only a snapshot has them.
+    /// first entry of each epoch, ascending, with that of the entry behind `after` among them. No more than `most` and than
+    /// fit in `max_bytes`, and at least one. None if they are not durable yet, or deleted: then only a snapshot has them.
     ///
     /// The first read of a shard passes over a segment. One that goes on where an earlier one ended does not.
     ///
@@ -104,10 +106,10 @@ impl LogReader {
         after: (u64, Lsn),
         up_to: Lsn,
         runs: &[(u64, Lsn)],
-        max_bytes: usize,
+        (max_bytes, most): (usize, usize),
     ) -> io::Result<Vec<ReplicaEntry>> {
         let next = after.1.next();
-        let mut search = Search { shard, runs, next, up_to, bytes_left: max_bytes, found: Vec::new() };
+        let mut search = Search { shard, runs, next, up_to, bytes_left: max_bytes, most, found: Vec::new() };
         if search.is_full() {
             return Ok(search.found);
         }

@@ -188,6 +188,7 @@ fn run_beside(core: &SharedCore) {
     tokio::task::spawn_local(built_in_apps::sweep_everything(node.clone()));
     if let Some(cluster) = shared.cluster.clone() {
         tokio::task::spawn_local(cluster::serve_tables(Arc::clone(&shared), Arc::clone(&cluster)));
+        tokio::task::spawn_local(cluster::watch_versions(Arc::clone(&shared), Arc::clone(&cluster)));
         tokio::task::spawn_local(cluster::guide(Rc::clone(core), Arc::clone(&shared), cluster));
     }
     if let Some(carrier) = shared.carrier.clone() {

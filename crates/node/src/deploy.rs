@@ -143,7 +143,7 @@ async fn settle_once(shared: &Arc<Shared>, state: &DeployState) -> bool {
 ///
 /// # Errors
 /// `overloaded` if they do not.
-async fn make_room(shared: &Arc<Shared>, state: &DeployState) -> Result<(), Error> {
+pub(crate) async fn make_room(shared: &Arc<Shared>, state: &DeployState) -> Result<(), Error> {
     for _ in 0..ROOM_LOOKS {
         if replaced_bytes(shared).await? <= limits::REPLACED_VERSIONS_BYTES {
             return Ok(());

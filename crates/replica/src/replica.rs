@@ -103,7 +103,9 @@ impl Replica {
                 step.core.log.trim(up_to);
                 None
             }
-            Event::LogRead { to, after, entries } => {
+            Event::LogRead { to, after, mut entries } => {
+                // Whoever has read them has counted their bytes. A message of more entries would be refused.
+                entries.truncate(step.core.settings.message.1);
                 match role {
                     Role::Owner(owner) => owner.log_read(step, to, after, entries),
                     Role::Following(following) | Role::Deposed(following) => {

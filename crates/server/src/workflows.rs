@@ -68,6 +68,9 @@ fn step_in(order: &InvocationsOrder) -> Result<(), Failure> {
     let client = client(node)?;
     let with_ended = matches!(order, InvocationsOrder::Restart(_));
     let ids = if ids.is_empty() { block_on(chosen(&client, filter, with_ended))? } else { ids.clone() };
+    if ids.is_empty() {
+        eprintln!("no such workflow is there: nothing was done");
+    }
     let mut failed = 0;
     for id in &ids {
         let done = match order {

@@ -78,6 +78,12 @@ impl Shard {
         self.rows.durable()
     }
 
+    /// Which opening of the shard this is. In a cluster: in which epoch.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.rows.options().incarnation
+    }
+
     /// What it holds and has counted.
     #[must_use]
     pub fn figures(&self) -> Figures {
@@ -103,10 +109,11 @@ impl Shard {
         self.workflows.waits_for()
     }
 
-    /// The app versions of workflows that no loaded program runs; `None` while it is not known which these are.
+    /// The app versions of workflows that no loaded program runs; `None` while it is not known which these are. A shard that
+    /// has stopped has forgotten its workflows, and the next start finds them again.
     #[must_use]
     pub fn versions_waited_for(&self) -> Option<BTreeSet<(Name, u64)>> {
-        self.workflows.versions_waited_for()
+        if self.is_stopped() { None } else { self.workflows.versions_waited_for() }
     }
 
     /// Whether the shard has stopped for good.

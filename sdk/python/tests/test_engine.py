@@ -643,3 +643,9 @@ def test_handlers_are_inherited_and_named() -> None:
     assert run(server.call("left_backend", "k", "req")) == 0
     assert run(server.call("left_backend", "k", "addOne")) == 2
     assert server.services["left_backend"]["handlers"][1]["timeout_ms"] == 500
+
+
+@pytest.mark.parametrize("attempts", [0, -1, "always"])
+def test_a_wrong_number_of_attempts_is_refused_where_it_is_said(attempts: Any) -> None:
+    with pytest.raises(ValueError, match="a number from 1 on"):
+        Retry(attempts=attempts)

@@ -38,27 +38,21 @@ impl Nodes {
         Self { folder, http_base, peer_base, s3_base }
     }
 
-    /// Makes the directories.
+    /// Makes the directories of nodes that serve S3, too.
     fn init(&self, from: &Path, nodes: u16) -> Output {
+        let addresses: Vec<String> = (0..nodes).map(|node| format!("127.0.0.1:{}", self.s3_base + node)).collect();
+        self.init_with(from, nodes, &["--s3", &addresses.join(",")])
+    }
+
+    fn init_with(&self, from: &Path, nodes: u16, arguments: &[&str]) -> Output {
         let row = |base: u16| {
             let addresses: Vec<String> = (0..nodes).map(|node| format!("127.0.0.1:{}", base + node)).collect();
             addresses.join(",")
         };
         let (from, data) = (from.display().to_string(), self.folder.display().to_string());
-        millrace(&[
-            "cluster",
-            "init",
-            "--from",
-            &from,
-            "--data",
-            &data,
-            "--http",
-            &row(self.http_base),
-            "--peer",
-            &row(self.peer_base),
-            "--s3",
-            &row(self.s3_base),
-        ])
+        let (http, peer) = (row(self.http_base), row(self.peer_base));
+        let usual = ["cluster", "init", "--from", &from, "--data", &data, "--http", &http, "--peer", &peer];
+        millrace(&[&usual, arguments].concat())
     }
 
     fn start(&self, node: u16) -> Foreground {
@@ -167,6 +161,8 @@ fn a_cluster_begins_with_all_that_a_node_had_and_a_node_may_be_lost_then() {
     assert_eq!(running.code, Some(1), "a node that runs has its directory to itself");
     assert!(running.err.contains("is used by another millrace process"), "{}", running.err);
     server.kill();
+    let without = nodes.init_with(&server.data(), 3, &[]);
+    assert!(without.code == Some(1) && without.err.contains("keeps objects"), "{}", without.err);
     let made = nodes.init(&server.data(), 3);
     assert_eq!(made.code, Some(0), "{}", made.err);
     assert!(made.err.contains("the apps counter, doors"), "{}", made.err);
@@ -206,18 +202,42 @@ fn a_cluster_begins_with_all_that_a_node_had_and_a_node_may_be_lost_then() {
 }
 
 #[test]
-fn versions_that_a_cluster_would_not_have_are_named_and_nothing_is_made() {
+fn a_workflow_keeps_a_version_that_was_not_deployed_any_more() {
     let mut server = Server::start(ServerOptions::examples(&[]).with(&["--shards", "6"]));
     assert!(waiting("first").deploy(&server, "doors").status < 300);
-    let _workflow = server.send("door/a/wait", "null");
+    let workflow = server.send("door/a/wait", "null");
+    wait_until("it has begun", || server.get(&format!("/invocations/{workflow}"))["status"] == "running");
     assert!(waiting("second").deploy(&server, "doors").status < 300);
     server.stop();
     let data = tempfile::tempdir().expect("a folder");
     let nodes = Nodes::new(data.path().join("shop"));
-    let refused = nodes.init(&server.data(), 1);
-    assert_eq!(refused.code, Some(1));
-    assert!(refused.err.contains("workflows still run in versions of doors"), "{}", refused.err);
-    assert!(!nodes.folder.join("n1").exists() && !nodes.folder.join("authority").exists());
+    let made = nodes.init(&server.data(), 1);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    let _node = nodes.start(1);
+    let (path, signal) = (format!("/invocations/{workflow}/signal"), br#"{"name":"end","payload":"you"}"#);
+    wait_until("the signal is taken", || {
+        nodes.request(1, "POST", &path, &[], signal).is_some_and(|reply| reply.status == 202)
+    });
+    wait_until("it ends in its version", || {
+        nodes.answer(1, "GET", &format!("/invocations/{workflow}"), &[], b"")["output"] == "first you"
+    });
+}
+
+#[test]
+fn what_cannot_become_a_cluster_is_refused_and_stays_as_it_is() {
+    let mut server = Server::start(ServerOptions::examples(&["counter"]));
+    server.stop();
+    let plain = tempfile::tempdir().expect("a folder");
+    let plain = Nodes::new(plain.path().join("shop"));
+    let made = plain.init_with(&server.data(), 1, &[]);
+    assert_eq!(made.code, Some(0), "it has no objects: {}", made.err);
+    let files = || std::fs::read_dir(server.data()).expect("a folder").count();
+    let before = files();
+    for inside in [server.data(), server.data().join("shop"), server.data().join("bodies/../shop/x")] {
+        let refused = Nodes::new(inside.clone()).init(&server.data(), 1);
+        assert_eq!(refused.code, Some(1), "{}", inside.display());
+        assert!(refused.err.contains("lies in"), "{}", refused.err);
+    }
+    assert_eq!(files(), before);
     server.restart();
-    assert_eq!(server.invocations("status=running", 10).len(), 1, "the directory is as it was");
 }

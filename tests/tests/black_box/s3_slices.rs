@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use millrace_tests::{Server, ServerOptions, has_programs};
+use millrace_tests::{Server, ServerOptions, assert_problem, has_programs};
 use serde_json::Value;
 
 use crate::s3_objects::{S3, add_ann, cli, lines};
@@ -55,6 +55,11 @@ fn a_bucket_with_slices_is_like_any_other() {
     let Some((mut server, s3)) = served("5") else { return };
     assert_eq!(usage(&server)["slices"], 5);
     assert_eq!(lines(&server, &["bucket", "slices", "photos"])[0]["slices"], 5);
+    // Those with a slash would be taken for other slices.
+    for name in ["nope", "..%2Fx", "photos%2F2", "photos%2F9"] {
+        let path = format!("/s3/buckets/{name}/slices");
+        assert_problem(&server.request("PUT", &path, &[], br#"{"slices":3}"#), 404, "unknown-state");
+    }
     let large = "x".repeat(20_000);
     let mut expected = BTreeMap::new();
     for number in 0..40 {

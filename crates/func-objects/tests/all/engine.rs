@@ -244,6 +244,22 @@ pub fn uploads_under_way_go_when_aborted_and_with_their_bucket() {
     assert_eq!(world.released.len(), 2);
 }
 
+/// S3 lists the uploads of one key in the order in which they were begun.
+#[test]
+pub fn uploads_of_one_key_are_listed_in_the_order_of_their_beginning() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let mut begun = Vec::new();
+    for _ in 0..20 {
+        begun.push(begin(&mut world, "alice", "k"));
+        world.now_ms += 1;
+    }
+    let distinct: std::collections::BTreeSet<_> = begun.iter().collect();
+    assert_eq!(distinct.len(), 20);
+    // They are listed in the order of their names.
+    assert!(begun.is_sorted(), "{begun:?}");
+}
+
 #[test]
 pub fn a_suspended_write_over_an_object_of_parts_leaves_no_rows() {
     let mut world = World::default();

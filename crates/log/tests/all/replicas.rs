@@ -280,9 +280,11 @@ impl Node {
         let (mut after, mut found) = ((after.0, Lsn(after.1)), Vec::new());
         let (runs, up_to) = (runs_of(&model.entries), Lsn(model.last().1));
         let max_bytes = self.dice.below(2000) as usize;
+        let most = 1 + max_bytes % 20;
         loop {
-            let entries = reader.read_after(shard, after, up_to, &runs, max_bytes).expect("read");
+            let entries = reader.read_after(shard, after, up_to, &runs, (max_bytes, most)).expect("read");
             let Some(last) = entries.last() else { break };
+            assert!(entries.len() <= most);
             assert!(entries.len() == 1 || entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= max_bytes);
             after = (last.epoch, last.lsn);
             found.extend(entries);

@@ -45,7 +45,8 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, cluster: &Cluster, app: App) ->
 /// # Errors
 /// `app-refused`.
 pub(super) async fn try_out(shared: &Arc<Shared>, app: &App) -> Result<(), Error> {
-    let _one_at_a_time = shared.deploying.lock().await;
+    let one_at_a_time = shared.deploying.lock().await;
+    deploy::make_room(shared, &one_at_a_time).await?;
     let prepared = deploy::prepare_numbered(shared, app.clone(), TRIAL).await;
     // Engines keep programs by their number, so that one is used again and again.
     deploy::discard(shared, &prepared?);

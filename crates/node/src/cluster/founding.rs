@@ -8,14 +8,14 @@
 //! Promises: every entry that a start would have found is kept. Must be given a copy: after an error or a crash the
 //! directory may be neither the one nor the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 use millrace_api::is_built_in;
 use millrace_base::{Error, Lsn, ShardId};
 use millrace_format::Write;
-use millrace_guidance::{AppEntry, Guidance, NodeEntry};
+use millrace_guidance::{AppEntry, Guidance, KeptApp, NodeEntry};
 use millrace_log::{Batch, LogError, RecoveredReplica};
 use millrace_replica::{NodeId, ReplicaSet};
 use millrace_store::{Checkpoint, Store, StoreError};
@@ -63,8 +63,6 @@ pub enum FoundError {
     Start(StartError),
     /// An app in it cannot be read.
     App(Error),
-    /// Workflows run in versions of these apps that are not deployed any more. Nodes of a cluster do not have those.
-    Pinned(Vec<String>),
     /// A version from before 0.2 has made it, and nodes could not agree on the names of its results.
     PlainNames,
     /// The checkpoint or the log cannot be written.
@@ -76,12 +74,6 @@ impl fmt::Display for FoundError {
         match self {
             FoundError::Start(error) => error.fmt(formatter),
             FoundError::App(error) => error.fmt(formatter),
-            FoundError::Pinned(apps) => write!(
-                formatter,
-                "workflows still run in versions of {} that are not deployed any more, and a cluster has only those that are: \
-                 wait until they end, cancel them, or restart them with --on-newest",
-                apps.join(", ")
-            ),
             FoundError::PlainNames => formatter.write_str(
                 "an early version has made this data directory, and the nodes of a cluster cannot agree on the names of its \
                  results",
@@ -130,21 +122,21 @@ pub fn found(path: &Path, me: NodeId, members: &[Member], replicas: u16) -> Resu
     let apps = kept.load().map_err(FoundError::App)?;
     let options = NodeOptions { memory_bytes: MEMORY_BYTES, ..NodeOptions::new(path.to_owned()) };
     let mut recovery = recover(&options, &mut directory)?;
-    let pinned: BTreeSet<String> =
-        pinned_apps(&kept, &apps, &mut recovery.stores)?.iter().map(|pinned| pinned.app.name.to_string()).collect();
-    if !pinned.is_empty() {
-        return Err(FoundError::Pinned(pinned.into_iter().collect()));
-    }
+    let pinned = pinned_apps(&kept, &apps, &mut recovery.stores)?;
     move_log_to_checkpoint(&mut recovery)?;
     let shards = directory.shard_count();
     let mut guidance = first_guidance(members, me, shards, replicas);
     let mut entries = Vec::new();
-    for app in &apps {
+    for (app, is_served) in apps.iter().map(|app| (app, true)).chain(pinned.iter().map(|pinned| (&pinned.app, false))) {
         let (name, content) = (app.name.to_string(), format!("{:016x}", version_of(app)));
         entries.extend(rows::writes_of_app(&name, &content, &archive(app)?));
         guidance.last_deployment += 1;
-        let entry = AppEntry { deployment: guidance.last_deployment, content, version: 1, next: None };
-        guidance.apps.insert(name, entry);
+        let deployment = guidance.last_deployment;
+        if is_served {
+            guidance.apps.insert(name, AppEntry { deployment, content, version: 1, next: None });
+        } else {
+            guidance.keep_from_start(KeptApp { app: name, deployment, content });
+        }
     }
     if let Some(users) = directory.manifest().read_file(S3_USERS_FILE)? {
         entries.extend(rows::writes_of_table(S3_USERS_TABLE, 1, &users));

@@ -15,10 +15,11 @@ use millrace_guidance::{
 use millrace_peers::Lane;
 use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
 
+use super::condition::Said;
 use super::loading::Loading;
 use super::majority::{MajorityWatch, Turn};
 use super::replacing::{self, NEXT_NS};
-use super::{Change, Cluster, Heard, Proposal, Said, Word, locked, rows, sweeping, tables};
+use super::{Change, Cluster, Heard, Proposal, Word, locked, rows, sweeping, tables, versions};
 use crate::apps::{app_of_tar, version_of};
 use crate::backend::CoreHandle;
 use crate::built_in_apps;
@@ -234,7 +235,9 @@ impl Guide {
         }
         let present = self.present.clone().unwrap_or_else(|| self.first());
         if let Some(next) = self.reign.as_mut().and_then(|reign| reign.leader.decide(now_ns, &present)) {
-            self.propose(&[rows::write_of(&next)]);
+            let mut writes = versions::forgotten(&present, &next, self.core.borrow_mut().hosted_store(self.meta));
+            writes.push(rows::write_of(&next));
+            self.propose(&writes);
         } else if let Some(proposal) = self.next_proposal(&present) {
             self.change(proposal, &present);
         } else if present.epoch > 0 {
@@ -363,7 +366,10 @@ impl Guide {
                 replacing::settled(&mut next, (&app, deployment, is_taken), store, &mut unneeded)
             }
             Change::Remove { app } => match next.apps.remove(&app) {
-                Some(_) => Ok(()),
+                Some(removed) => {
+                    unneeded.extend(self.replaced(&mut next, &app, &removed));
+                    Ok(())
+                }
                 None => Err(Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed"))),
             },
             Change::Drain { node, is_draining } => next.drain_node(node.0, is_draining).map_err(refused),
@@ -405,6 +411,7 @@ impl Guide {
     ) -> Result<(), Error> {
         Name::new(name).map_err(|error| Error::new(ErrorCode::AppRefused, error.to_string()))?;
         let content = format!("{:016x}", version_of(&app_of_tar(name, tar)?));
+        versions::refuse_if_full(next)?;
         next.last_deployment += 1;
         let deployment = next.last_deployment;
         let before = next.apps.get(name).cloned();
@@ -413,11 +420,19 @@ impl Guide {
         if before.as_ref().is_some_and(|before| before.content == content) {
             return Ok(());
         }
+        next.note_served(name);
         entries.extend(rows::writes_of_app(name, &content, tar));
-        if let (Some(before), Some(store)) = (before, self.core.borrow_mut().hosted_store(self.meta)) {
-            entries.push(rows::deletions_of_app(store, name, &before.content));
+        if let Some(before) = before {
+            entries.push(self.replaced(next, name, &before));
         }
         Ok(())
+    }
+
+    /// An app was replaced or removed in the next guidance: gives the deletions of files that are not needed any more.
+    fn replaced(&self, next: &mut Guidance, app: &str, before: &AppEntry) -> Vec<Write> {
+        let mut core = self.core.borrow_mut();
+        let loaded = core.programs.loaded(before.deployment).cloned();
+        versions::replaced(next, (app, before), loaded.as_ref(), core.hosted_store(self.meta))
     }
 
     fn answer_owed(&mut self, applied: Lsn) {
@@ -453,6 +468,7 @@ impl Guide {
             quiet_epoch: self.cluster.quiet_epoch(),
             is_resyncing: lost.guidance,
             resyncing: lost.shards,
+            unneeded: locked(&self.cluster.unneeded).clone(),
             // Others can write what a full disk cannot.
             is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed)
                 || self.shared.read_only_cores.load(Ordering::Relaxed) > 0,

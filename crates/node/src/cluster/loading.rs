@@ -9,12 +9,12 @@ use std::sync::Arc;
 use millrace_api::is_built_in;
 use millrace_base::{Name, ShardId};
 use millrace_func::App;
-use millrace_guidance::Guidance;
+use millrace_guidance::{Guidance, KeptApp};
 
 use super::{Cluster, locked, rows};
 use crate::apps::app_of_tar;
 use crate::built_in_apps::note_replaced;
-use crate::core::{Shared, SharedCore};
+use crate::core::{ForWorkflows, NodeMessage, Shared, SharedCore};
 use crate::deploy::{self, Prepared};
 
 /// See the module's documentation.
@@ -29,12 +29,15 @@ pub(super) struct Loading {
     waiting: BTreeMap<String, (u32, Prepared)>,
     /// Services whose state has to be brought to what serves now.
     sweeps: BTreeSet<Name>,
+    /// Deployments that guidance keeps and that this node could not load.
+    missed: BTreeSet<u32>,
 }
 
 impl Loading {
     pub(super) fn new(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cluster>, meta: ShardId) -> Self {
-        let (loaded, waiting, sweeps) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { core, shared, cluster, meta, loaded, waiting, sweeps }
+        let (loaded, waiting) = (BTreeMap::new(), BTreeMap::new());
+        let (sweeps, missed) = (BTreeSet::new(), BTreeSet::new());
+        Self { core, shared, cluster, meta, loaded, waiting, sweeps, missed }
     }
 
     /// The services that are to be swept since this was asked last.
@@ -44,6 +47,7 @@ impl Loading {
 
     /// Loads what is deployed and not loaded, and removes what is not deployed any more.
     pub(super) async fn follow(&mut self, guidance: &Guidance) {
+        self.keep(guidance).await;
         let gone: Vec<String> = self.loaded.keys().filter(|name| !guidance.apps.contains_key(*name)).cloned().collect();
         for name in gone {
             self.loaded.remove(&name);
@@ -73,6 +77,41 @@ impl Loading {
                 Err(reason) => tracing::error!(app = name, reason, "this node could not load what may replace an app"),
             }
         }
+    }
+
+    /// Loads the versions that guidance keeps for workflows, and has none of them unloaded.
+    async fn keep(&mut self, guidance: &Guidance) {
+        let deployments: BTreeSet<u32> = guidance.kept.iter().map(|kept| kept.deployment).collect();
+        for core in 0..self.shared.cores.len() {
+            let keep = ForWorkflows::Keep { deployments: deployments.clone() };
+            self.shared.send(core, NodeMessage::ForWorkflows(keep));
+        }
+        self.missed.retain(|deployment| deployments.contains(deployment));
+        for KeptApp { app, deployment, content } in &guidance.kept {
+            let is_loaded = self.core.borrow().programs.loaded(*deployment).is_some();
+            if is_loaded || self.missed.contains(deployment) {
+                continue;
+            }
+            if let Err(reason) = self.load_kept(app, *deployment, content).await {
+                self.missed.insert(*deployment);
+                tracing::error!(app, reason, "this node could not load a version that workflows run in");
+            }
+        }
+    }
+
+    async fn load_kept(&self, name: &str, deployment: u32, content: &str) -> Result<(), String> {
+        let app = self.app(name, content)?;
+        let _one_at_a_time = self.shared.deploying.lock().await;
+        let loaded = deploy::prepare_numbered(&self.shared, app.clone(), deployment).await;
+        let app = Arc::new(app);
+        for core in 0..self.shared.cores.len() {
+            let message = match &loaded {
+                Ok(_) => ForWorkflows::Loaded { deployment },
+                Err(error) => ForWorkflows::Missed { deployment, app: Arc::clone(&app), error: error.clone() },
+            };
+            self.shared.send(core, NodeMessage::ForWorkflows(message));
+        }
+        loaded.map(drop).map_err(|error| error.to_string())
     }
 
     /// Forgets what was loaded and will not serve.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use millrace_base::limits::APPEND_ENTRIES;
 use millrace_base::{Lsn, ShardId};
 use millrace_io::{Random, RealRandom};
 use millrace_replica::{EntryId, LogEntry};
@@ -24,9 +25,11 @@ pub(crate) struct Runs {
     pub last: Lsn,
 }
 
-/// Entries after one that the log holds, as many as fit in `bytes` and at least one. None, if they cannot be read.
+/// Entries after one that the log holds, as many as fit in `bytes` and in a message, and at least one. None, if they cannot
+/// be read.
 pub(crate) fn entries(shared: &Shared, shard: ShardId, after: EntryId, runs: &Runs, bytes: usize) -> Vec<LogEntry> {
-    match shared.log_reader.read_after(shard, (after.epoch.0, after.lsn), runs.last, &runs.runs, bytes) {
+    let bounds = (bytes, APPEND_ENTRIES);
+    match shared.log_reader.read_after(shard, (after.epoch.0, after.lsn), runs.last, &runs.runs, bounds) {
         Ok(entries) => entries.into_iter().map(entry_of).collect(),
         Err(error) => {
             tracing::warn!(shard = shard.0, %error, "entries for another node could not be read");
@@ -45,7 +48,8 @@ pub(crate) fn reopen(shared: &Shared, shard: ShardId, runs: &Runs, up_to: Lsn) -
     while store.lsn() < up_to {
         let after = store.lsn();
         let epoch = runs.runs.iter().rev().find(|(_, first)| *first <= after).map_or(0, |(epoch, _)| *epoch);
-        let entries = shared.log_reader.read_after(shard, (epoch, after), up_to, &runs.runs, REOPEN_BYTES);
+        let entries =
+            shared.log_reader.read_after(shard, (epoch, after), up_to, &runs.runs, (REOPEN_BYTES, usize::MAX));
         for entry in &entries.map_err(|error| error.to_string())? {
             replay_one(&mut store, entry.as_ref()).map_err(|error| error.to_string())?;
         }

@@ -10,6 +10,7 @@
 mod bodies;
 mod body_word;
 mod catalogue;
+mod condition;
 mod figures;
 mod founding;
 mod guide;
@@ -30,6 +31,7 @@ mod standstill;
 mod start;
 mod sweeping;
 mod tables;
+mod versions;
 mod view;
 mod wire;
 
@@ -40,7 +42,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{FEATURE_LEVEL, Guidance, Held, Obstacle, Opened, Status};
+use millrace_guidance::{FEATURE_LEVEL, Guidance, Status, Unneeded};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -49,6 +51,7 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) use bodies::{Carrier, UNSETTLED};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
+pub(crate) use condition::{Condition, Hindrance};
 pub(crate) use figures::ReplicationMetrics;
 pub use founding::{FoundError, Founded, found};
 pub(crate) use guide::guide;
@@ -60,6 +63,7 @@ pub(crate) use standstill::{Standstill, StillWord, Stillness};
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
 pub(crate) use tables::serve as serve_tables;
+pub(crate) use versions::watch as watch_versions;
 pub(crate) use wire::{For, Part, Word};
 
 /// A node of the cluster, as it is known before anything is agreed.
@@ -152,6 +156,8 @@ pub(crate) struct Cluster {
     is_disputed: AtomicBool,
     /// This node is about to stop.
     pub is_leaving: AtomicBool,
+    /// What this node's shards need no more of the versions that guidance keeps.
+    unneeded: Mutex<Unneeded>,
     /// The others wait to hear how this node is now.
     has_news: AtomicBool,
     /// There is something for the guide to do.
@@ -183,37 +189,6 @@ struct Other {
     is_leaving: bool,
     /// The last guidance that all nodes followed when nothing was under way there.
     quiet_epoch: u64,
-    lost: LostData,
-}
-
-/// Why an appointment cannot be followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hindrance {
-    /// A replica has promised this epoch, or a higher one, to somebody else.
-    EpochTaken(Epoch),
-    /// This node has entries that the appointed one cannot get any more.
-    AppointInstead(NodeId),
-}
-
-/// What one core says of its replicas.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Condition {
-    pub is_caught_up: bool,
-    /// Shards that it was appointed to and does not serve yet.
-    pub unserved: Vec<(ShardId, Epoch)>,
-    /// Shards that it serves and whose logs other nodes hold than guidance says.
-    pub held: Vec<Held>,
-    /// Shards that it serves in a later epoch than guidance says.
-    pub opened: Vec<Opened>,
-    pub lost: LostData,
-}
-
-/// What the leader hears of this node's replicas.
-pub(crate) struct Said {
-    is_caught_up: bool,
-    obstacles: Vec<Obstacle>,
-    held: Vec<Held>,
-    opened: Vec<Opened>,
     lost: LostData,
 }
 
@@ -278,6 +253,7 @@ impl Cluster {
             is_removed: AtomicBool::new(false),
             is_disputed: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
+            unneeded: Mutex::default(),
             has_news: AtomicBool::new(false),
             wake: Notify::new(),
         }
@@ -495,31 +471,6 @@ impl Cluster {
     pub(crate) fn speak_soon(&self) {
         self.has_news.store(true, Ordering::Release);
         self.wake.notify_one();
-    }
-
-    /// Whether the replicas of all cores have caught up, and what keeps this node from following its appointments.
-    fn condition(&self) -> Said {
-        let cores = locked(&self.cores);
-        let mut known = locked(&self.hindrances);
-        let unserved: BTreeMap<ShardId, Epoch> =
-            cores.values().flat_map(|core| core.unserved.iter().copied()).collect();
-        known.retain(|shard, _| unserved.contains_key(shard));
-        let obstacle = |(shard, epoch): (&ShardId, &Epoch)| {
-            let (promised, best) = match known.get(shard) {
-                Some(Hindrance::EpochTaken(promised)) => (promised.0, 0),
-                Some(Hindrance::AppointInstead(best)) => (0, best.0),
-                None => (0, 0),
-            };
-            Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
-        };
-        let has_bodies = !self.lacks_bodies.load(Ordering::Acquire);
-        let is_caught_up = has_bodies && !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
-        let held = cores.values().flat_map(|core| core.held.iter().cloned()).collect();
-        let opened = cores.values().flat_map(|core| core.opened.iter().copied()).collect();
-        let obstacles = unserved.iter().map(obstacle).collect();
-        drop(known);
-        drop(cores);
-        Said { is_caught_up, obstacles, held, opened, lost: self.lost_here() }
     }
 
     pub(crate) fn hindered(&self, shard: ShardId, hindrance: Hindrance) {

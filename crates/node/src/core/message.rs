@@ -1,5 +1,6 @@
 //! What threads say to a core.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::cluster::Part;
 use crate::cluster::log_reader::Runs;
 use crate::cluster::snapshots::{self, Job};
-use crate::core::{Core, activate, load};
+use crate::core::{Core, activate, load, miss};
 use crate::flusher::{ReadJob, ReopenJob};
 
 /// One message to a core.
@@ -71,10 +72,22 @@ pub(crate) enum NodeMessage {
     ReplacedBytes { done: oneshot::Sender<usize> },
     /// Which versions of apps are needed? Answers nothing where that is not known yet.
     Versions { done: oneshot::Sender<Option<CoreVersions>> },
+    /// A version of an app is kept for workflows.
+    ForWorkflows(ForWorkflows),
     /// Forget an app that was loaded but will not be activated.
     Discard { deployment: u32 },
     /// Send no more requests to an app.
     Remove { app: String, done: oneshot::Sender<bool> },
+}
+
+/// What a core does about versions that are kept for workflows.
+pub(crate) enum ForWorkflows {
+    /// These stay loaded, though nothing here runs in them.
+    Keep { deployments: BTreeSet<u32> },
+    /// A version was loaded. No requests are sent to it.
+    Loaded { deployment: u32 },
+    /// A version could not be loaded. Its workflows wait.
+    Missed { deployment: u32, app: Arc<App>, error: Error },
 }
 
 /// What a core does while a backup of the cluster is taken.
@@ -169,6 +182,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Versions { done } => {
             let _ = done.send(core.versions());
         }
+        NodeMessage::ForWorkflows(message) => handle_for_workflows(core, message),
         NodeMessage::Discard { deployment } => {
             let program = core.discard(deployment);
             core.platform.forget(program.as_slice());
@@ -176,6 +190,14 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Remove { app, done } => {
             let _ = done.send(core.remove(&app));
         }
+    }
+}
+
+fn handle_for_workflows(core: &mut Core, message: ForWorkflows) {
+    match message {
+        ForWorkflows::Keep { deployments } => core.keep_loaded(&deployments),
+        ForWorkflows::Loaded { deployment } => core.load_for_workflows(deployment),
+        ForWorkflows::Missed { deployment, app, error } => miss(core, deployment, &app, false, &error),
     }
 }
 

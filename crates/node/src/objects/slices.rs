@@ -11,7 +11,7 @@ use std::sync::{PoisonError, RwLock};
 use bytes::Bytes;
 use millrace_api::Begun;
 use millrace_api::objects::{
-    BodyOwner, BodyRead as _, BodyWrite as _, Content, ObjectOperation, ObjectRequest, Slices, moved_to,
+    BodyOwner, BodyRead as _, BodyWrite as _, Content, ObjectOperation, ObjectRequest, Refusal, Slices, moved_to,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_blobs::BodyName;
@@ -81,6 +81,10 @@ impl CoreHandle {
         let Some(slices) = error.and_then(moved_to) else { return Ok(None) };
         let request = ObjectRequest::from_bytes(&aim.input)?;
         let next = super::aim(&request, &slices);
+        if next.key == aim.key {
+            // Only a name that no bucket can have is taken for that of a slice.
+            return Err(Refusal::NoSuchBucket.error("The specified bucket does not exist"));
+        }
         if let Some(store) = &self.shared().bodies {
             store.slices.learn(request.bucket, slices);
         }

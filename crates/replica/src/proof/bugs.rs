@@ -15,8 +15,8 @@ fn random_runs_find_planted_bugs() {
         (Bug::IgnoreLacks, 0),
         (Bug::ServeDeposed, 0),
         (Bug::KeepOwnLog, 3),
-        (Bug::TakePartIncomplete, 22),
-        (Bug::AckUnmatched, 673),
+        (Bug::TakePartIncomplete, 45),
+        (Bug::AckUnmatched, 1683),
     ];
     for (bug, seed) in bugs {
         assert!(found_by_run(bug, seed).is_some(), "{bug:?} is not found by the run of seed {seed}");

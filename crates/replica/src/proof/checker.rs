@@ -110,6 +110,13 @@ impl Checker {
         });
     }
 
+    /// Nodes refuse a message of more entries than this: what is sent in it never comes.
+    pub fn fits(&mut self, node: NodeId, message: &Message, most: usize) {
+        if let Message::Append { entries, .. } | Message::Entries { entries, .. } = message {
+            self.claim(entries.len() <= most, || format!("node {node} sends {} entries at once", entries.len()));
+        }
+    }
+
     /// Replies leave in the right order: a write when it is committed for ever, a read if it saw all that was acknowledged
     /// before it began.
     pub fn leaves(&mut self, node: NodeId, waiting: &Waiting, leaving: Leaving) {

@@ -228,6 +228,7 @@ impl World {
         match command {
             Command::Send { to, message } => {
                 self.checker.says(id, &message, &node.disk);
+                self.checker.fits(id, &message, self.settings.message.1);
                 self.letters.push(Shared::new(Letter { from: id, to, message }));
             }
             Command::Write { number, write } => {

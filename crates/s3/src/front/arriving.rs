@@ -32,6 +32,7 @@ pub(crate) struct Arriving {
     /// Whether something says where the body ends: its length, HTTP's chunks, or HTTP/2.
     is_framed: bool,
     has_begun: bool,
+    has_ended: bool,
     trailer: Option<Vec<u8>>,
 }
 
@@ -51,6 +52,7 @@ impl Arriving {
             waits_for_continue,
             is_framed,
             has_begun: false,
+            has_ended: false,
             trailer: None,
         }
     }
@@ -139,7 +141,10 @@ impl Arriving {
                                    timeout period.";
                     return Err(S3Error::new(Code::RequestTimeout, message));
                 }
-                Ok(None) => return Ok(None),
+                Ok(None) => {
+                    self.has_ended = true;
+                    return Ok(None);
+                }
                 Ok(Some(Err(error))) => {
                     tracing::debug!(%error, "a body was cut short");
                     return Err(Code::IncompleteBody.into());
@@ -175,6 +180,11 @@ impl Arriving {
             rest.extend_from_slice(&bytes);
         }
         Ok(rest.into())
+    }
+
+    /// Whether some of it has not been read. The next request on the connection could not be told from it.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.has_ended && !self.incoming.is_end_stream()
     }
 
     /// Throws away what a refused client goes on sending, within bounds.

@@ -119,7 +119,11 @@ impl<B: Objects, U: Users> Front<B, U> {
                 respond::refusal(&error, &parts, &request_id, &self.host_id)
             }
         };
+        let is_refused = reply.status().is_client_error() || reply.status().is_server_error();
         let headers = reply.headers_mut();
+        if is_refused && body.is_left() {
+            headers.insert("connection", HeaderValue::from_static("close"));
+        }
         if let Ok(value) = HeaderValue::from_str(&request_id) {
             headers.insert("x-amz-request-id", value);
         }

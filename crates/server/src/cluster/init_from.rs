@@ -41,11 +41,20 @@ pub(super) fn run(args: &InitArgs, from: &Path, members: &[Addresses]) -> Result
     if from.join("cluster.json").exists() {
         return Err(format!("{}: it is the directory of a cluster's node already", from.display()).into());
     }
+    if is_inside(&args.data, from)? {
+        let (data, from) = (args.data.display(), from.display());
+        return Err(format!("{data}: it lies in {from}, which is to stay as it is: give another --data").into());
+    }
     let first = args.data.join(format!("n{FIRST}"));
     for directory in entries.iter().map(|entry| args.data.join(format!("n{}", entry.node))) {
         if directory.exists() {
             return Err(format!("{}: it is there already: give another --data", directory.display()).into());
         }
+    }
+    // No front can be given to a cluster later.
+    if members.iter().all(|member| member.s3.is_none()) && (from.join("s3-users.json").exists() || has_contents(from)?)
+    {
+        return Err(format!("{} keeps objects: give --s3, an address for each node", from.display()).into());
     }
     let authority = args.data.join("authority");
     if authority.exists() {
@@ -95,6 +104,25 @@ fn make_from(data: &Path, from: &Path, entries: &[MemberEntry], replicas: u16) -
     let credentials = credentials_of(&issuer, id, NodeId(FIRST), &issuer.pem())?;
     ClusterFile::joined(id, FIRST, founded.shards, entries.to_vec()).write(&first, &credentials)?;
     Ok(founded.apps)
+}
+
+/// Whether a folder that may not be there yet is another one, or would lie in it.
+fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
+    let folder = folder.canonicalize()?;
+    let mut known = std::path::absolute(path)?;
+    while !known.exists() {
+        known.pop();
+    }
+    Ok(known.canonicalize()?.starts_with(folder))
+}
+
+/// Whether a data directory has contents of objects.
+fn has_contents(from: &Path) -> io::Result<bool> {
+    match fs::read_dir(from.join("bodies/files")) {
+        Ok(mut files) => Ok(files.next().is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Copies a folder with all that is in it but some files, durably.

@@ -29,6 +29,10 @@ pub(super) fn run(args: &RescueArgs) -> Result<(), Failure> {
         )
         .into());
     }
+    if lost.is_empty() {
+        eprintln!("node {node} was the only one of its cluster before: start it, and have others join");
+        return Ok(());
+    }
     eprintln!(
         "node {node} is the only one of its cluster now: start it, and have others join. Those that were there ({lost}) are \
          refused from now on: never start them again, and delete their directories"

@@ -1,5 +1,6 @@
 //! What people look at: one workflow with its journal, and lists of workflows.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use millrace_base::{Error, ErrorCode, UnixMillis, limits};
@@ -7,6 +8,7 @@ use millrace_format::{FailureRecord, InvocationResult, ResultState, WorkflowReco
 
 use super::stranded::stranded_for;
 use super::{WorkflowContext, Workflows};
+use crate::context::store_failed;
 use crate::request::{ListedWorkflow, Sequence, WorkflowView};
 use crate::results::{invocation_field, service_fingerprint};
 use crate::typed_reply::{FoundInvocation, Listed, ReplyTo};
@@ -130,7 +132,7 @@ impl Workflows {
 
     /// Those that have not ended come from memory: their rows come and go, and a scan steps over
     /// every one that has gone.
-    fn list_rows(
+    pub(super) fn list_rows(
         &mut self,
         after: Option<(bool, Sequence)>,
         limit: usize,
@@ -166,14 +168,18 @@ impl Workflows {
         context: &mut WorkflowContext<'_, '_>,
     ) -> Result<(Vec<Row>, bool), Error> {
         let live = self.live.range((after, Bound::Unbounded)).take(limit);
-        let mut known: Vec<(Sequence, Option<WorkflowRecord>)> =
+        let mut known: BTreeMap<Sequence, Option<WorkflowRecord>> =
             live.map(|(id, workflow)| (*id, Some(workflow.record.clone()))).collect();
         known.extend(self.stranded.after(after, limit).map(|(id, record)| (id, Some(record))));
-        known.extend(context.books.starts.after(after, limit).map(|id| (id, None)));
-        known.sort_by_key(|(id, _)| *id);
-        known.truncate(limit);
-        let (mut rows, mut read_bytes, count) = (Vec::new(), 0, known.len());
-        for (index, (id, record)) in known.into_iter().enumerate() {
+        for id in context.books.starts.after(after, limit) {
+            known.entry(id).or_insert(None);
+        }
+        let is_part = self.add_stored(after, &mut known, context)?;
+        let has_more = is_part || known.len() > limit;
+        let known = known.into_iter().take(limit);
+        let (mut rows, mut read_bytes) = (Vec::new(), 0);
+        let mut known = known.peekable();
+        while let Some((id, record)) = known.next() {
             match record {
                 Some(record) => rows.push((id, record, None)),
                 // Only these are not in memory anyway.
@@ -184,9 +190,38 @@ impl Workflows {
                 }
             }
             if read_bytes > limits::PAGE_BYTES {
-                return Ok((rows, index + 1 < count));
+                return Ok((rows, has_more || known.peek().is_some()));
             }
         }
-        Ok((rows, false))
+        Ok((rows, has_more))
+    }
+
+    /// Adds those that have yet to be taken up after a start. If there are many, only the first, and what lies behind
+    /// these is left out of `known`. Says whether that is so.
+    fn add_stored(
+        &self,
+        after: Bound<Sequence>,
+        known: &mut BTreeMap<Sequence, Option<WorkflowRecord>>,
+        context: &mut WorkflowContext<'_, '_>,
+    ) -> Result<bool, Error> {
+        if self.has_taken_up_all {
+            return Ok(false);
+        }
+        let after = match after {
+            Bound::Excluded(id) => self.taken_up.max(Some(id)),
+            _ => self.taken_up,
+        };
+        let limit = limits::WORKFLOWS_PER_INPUT;
+        let found = context.books.journals.live_after(after, limit, context.rows);
+        let found = found.map_err(|error| store_failed(&error))?;
+        let last = found.iter().rev().find_map(|(id, _)| *id).filter(|_| found.len() == limit);
+        if let Some(last) = last {
+            known.retain(|id, _| *id <= last);
+        }
+        // One that somebody has restarted is in memory already, newer.
+        for (id, record) in found.into_iter().filter_map(|(id, record)| Some((id?, record?))) {
+            known.entry(id).or_insert(Some(record));
+        }
+        Ok(last.is_some())
     }
 }

@@ -30,6 +30,10 @@ class Retry:
     first_ms: int | None = None
     longest_ms: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.attempts not in (None, "unlimited") and not (isinstance(self.attempts, int) and self.attempts >= 1):
+            raise ValueError(f'attempts is a number from 1 on, or "unlimited", and not {self.attempts!r}')
+
     def encode(self) -> bytes:
         return dumps({name: value for name, value in vars(self).items() if value is not None})
 
