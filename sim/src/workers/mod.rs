@@ -109,7 +109,7 @@ impl Workers {
     #[must_use]
     pub fn app(&self, mut app: App, schedules: &[Schedule]) -> App {
         let document = document::document(self.plan.way, schedules).to_json();
-        app.files.insert(WORKER_FILE.into(), document.into());
+        app.files.insert(WORKER_FILE.into(), document);
         app
     }
 
