@@ -80,7 +80,7 @@ impl Plan {
     fn workers(&self) -> Option<WorkerPlan> {
         let is_on_workers = self.has_workers || self.bug.is_some_and(PlantedBug::is_of_workers);
         let way = if self.seed.is_multiple_of(2) { Way::DialIn } else { Way::RequestReply };
-        is_on_workers.then(|| WorkerPlan { way, carried: Rc::default(), lose_at: self.lose_worker_at })
+        is_on_workers.then(|| WorkerPlan { way, frames: Rc::default(), lose_at: self.lose_worker_at })
     }
 }
 
@@ -180,7 +180,7 @@ impl World {
             judged: world.judged,
             restarts: usize::try_from(world.starts).unwrap_or(usize::MAX),
             disk_operations: world.disk_operations + world.machine.disk.operations(),
-            worker_frames: world.machine.workers.as_ref().map_or(0, |workers| workers.carried.get()),
+            worker_frames: world.machine.workers.as_ref().map_or(0, |workers| workers.frames.get()),
             happened: world.happened,
         })
     }

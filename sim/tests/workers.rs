@@ -1,5 +1,7 @@
 //! A node whose handlers run in workers, under faults: seeds find nothing, bugs planted in how attempts are treated are
 //! found, and a connection that is lost with any single frame loses nothing. Before that, what seeds have found, by hand.
+//!
+//! A program of its own: its seeds take a minute, and run beside those of the other programs.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,7 +60,7 @@ impl World {
             random: Arc::new(SimRandom::new(2)),
             shard_count: 2,
             result_names: ResultNames::Plain,
-            workers: Some(WorkerPlan { way, carried: Rc::default(), lose_at: None }),
+            workers: Some(WorkerPlan { way, frames: Rc::default(), lose_at: None }),
             bug: None,
         };
         let setup = Setup {
@@ -88,7 +90,7 @@ impl World {
         }
     }
 
-    /// One turn of a worker is carried, and what follows of it happens.
+    /// One turn of a worker is frames, and what follows of it happens.
     fn work(&mut self) {
         self.node.carry_for_workers(&mut self.rng, true);
         self.go_on();

@@ -1,3 +1,5 @@
+//! The engine on its own: what a worker is told, and that what breaks the protocol voids the attempt.
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,3 +1,5 @@
+//! The line on its own: attempts stay apart, and what is void or silent changes nothing.
+
 use bytes::Bytes;
 use millrace_base::ErrorCode;
 use millrace_format::worker::{FrameHeader, FrameValue, ServerFrame, WorkerFrame, set_stream};

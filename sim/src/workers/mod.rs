@@ -38,8 +38,8 @@ const CONNECTIONS: usize = 2;
 #[derive(Clone, Debug)]
 pub struct WorkerPlan {
     pub way: Way,
-    /// Frames carried so far, over all starts of the node.
-    pub carried: Rc<Cell<u64>>,
+    /// Frames frames so far, over all starts of the node.
+    pub frames: Rc<Cell<u64>>,
     /// No faults but a connection that is lost with this frame, once.
     pub lose_at: Option<u64>,
 }
@@ -47,8 +47,8 @@ pub struct WorkerPlan {
 impl WorkerPlan {
     /// Takes note of a frame on its way. Says whether its connection is lost with it.
     fn carry(&self) -> bool {
-        self.carried.set(self.carried.get() + 1);
-        self.lose_at == Some(self.carried.get())
+        self.frames.set(self.frames.get() + 1);
+        self.lose_at == Some(self.frames.get())
     }
 }
 
