@@ -91,6 +91,14 @@ named! {
         CountNewEntriesAsDurable = "count-new-entries-as-durable",
         /// An acknowledgement of some messages is carried as one of all messages.
         AcknowledgeTooMuch = "acknowledge-too-much",
+        /// What a worker says in an attempt that was voided counts for the attempt that was made instead.
+        OldAttemptIsAnswer = "old-attempt-is-answer",
+        /// Writes of a voided attempt count with the next one at the entity.
+        KeepVoidWrites = "keep-void-writes",
+        /// An OUTPUT that comes twice counts twice, with what was written before it.
+        OutputCountsTwice = "output-counts-twice",
+        /// A worker that says nothing keeps its attempts.
+        SilenceIsIgnored = "silence-is-ignored",
     }
 }
 
@@ -99,6 +107,18 @@ impl PlantedBug {
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+
+    /// Whether it shows only where handlers run in workers.
+    #[must_use]
+    pub fn is_of_workers(self) -> bool {
+        matches!(
+            self,
+            PlantedBug::OldAttemptIsAnswer
+                | PlantedBug::KeepVoidWrites
+                | PlantedBug::OutputCountsTwice
+                | PlantedBug::SilenceIsIgnored
+        )
     }
 
     /// The bug of the driver that this is, if it is one.

@@ -157,6 +157,11 @@ impl ScriptEngine {
         self.marks.borrow_mut().append(&mut earlier.marks.borrow_mut());
     }
 
+    /// Has programs have seen just this; gives what they had seen before.
+    pub fn set_marks(&self, marks: BTreeSet<String>) -> BTreeSet<String> {
+        self.marks.replace(marks)
+    }
+
     /// Activations that wait.
     #[must_use]
     pub fn waiting_activations(&self) -> usize {

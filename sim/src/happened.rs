@@ -82,10 +82,44 @@ named! {
         Restarted = "workflow restarted",
         /// A workflow is restarted from a step.
         RestartedFromStep = "workflow restarted from a step",
+        /// The connection to a worker is lost, or a request to it, or the answer.
+        WorkerLost = "worker lost",
+        /// A worker says nothing for so long that its attempts are voided.
+        WorkerFellSilent = "worker fell silent",
+        /// A worker has not answered when the handler's time is over.
+        WorkerTooLate = "worker too late",
+        /// No worker takes a request.
+        WorkerAway = "no worker there",
+        /// A frame of a worker comes twice, or a request.
+        WorkerFrameDoubled = "worker's frame doubled",
+        /// A frame comes of an attempt that was voided before.
+        WorkerFrameVoid = "frame of a void attempt",
+        /// A turn ends before its end.
+        WorkerTurnCut = "worker's turn cut",
+        /// An attempt is given up that has begun.
+        AttemptGivenUp = "attempt given up",
         /// A bit flips in what a start had sealed of the log.
         BitFlipped = "bit flipped",
         /// The start after that refuses the log.
         DamageNoticed = "flipped bit noticed",
+    }
+}
+
+impl Thing {
+    /// Whether it happens only where handlers run in workers.
+    #[must_use]
+    pub fn is_of_workers(self) -> bool {
+        matches!(
+            self,
+            Thing::WorkerLost
+                | Thing::WorkerFellSilent
+                | Thing::WorkerTooLate
+                | Thing::WorkerAway
+                | Thing::WorkerFrameDoubled
+                | Thing::WorkerFrameVoid
+                | Thing::WorkerTurnCut
+                | Thing::AttemptGivenUp
+        )
     }
 }
 

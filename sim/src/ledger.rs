@@ -322,7 +322,11 @@ impl Ledger {
                 operation.known = Known::Refused;
                 Ok(())
             }
-            ErrorCode::Aborted | ErrorCode::ReadOnly | ErrorCode::WaitLimit | ErrorCode::Overloaded => {
+            code if matches!(
+                code,
+                ErrorCode::Aborted | ErrorCode::ReadOnly | ErrorCode::WaitLimit | ErrorCode::Overloaded
+            ) || code.is_lost_attempt() =>
+            {
                 if !is_known_done && operation.known != Known::Refused {
                     operation.known = Known::Failed;
                 }

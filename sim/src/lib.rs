@@ -12,10 +12,11 @@
 //! 3. `disk`: power cuts.
 //! 4. `net` and `platform`: the machine around the shipped driver of a core.
 //! 5. `node`: a whole node.
-//! 6. `world`: clients, faults and time.
-//! 7. `happened`: what a run is about.
-//! 8. `judge`: what clients saw.
-//! 9. `checks`: what the state is.
+//! 6. `workers`: where handlers run that are not in the store.
+//! 7. `world`: clients, faults and time.
+//! 8. `happened`: what a run is about.
+//! 9. `judge`: what clients saw.
+//! 10. `checks`: what the state is.
 
 #![allow(missing_docs, reason = "a test tool: its fields and script operations are named as what they are")]
 
@@ -44,6 +45,7 @@ pub mod rig_flows;
 pub mod rig_logs;
 pub mod runner;
 pub mod script;
+pub mod workers;
 pub mod workload;
 pub mod world;
 

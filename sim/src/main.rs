@@ -24,6 +24,9 @@ struct Arguments {
     /// Plants a bug, by name; `list` prints the names.
     #[arg(long)]
     planted_bug: Option<String>,
+    /// Has handlers run in workers.
+    #[arg(long)]
+    workers: bool,
     /// Judges only what clients saw, and does not look at the state.
     #[arg(long)]
     black_box: bool,
@@ -43,7 +46,13 @@ fn main() -> ExitCode {
             }
         },
     };
-    let plan = |seed| Plan { steps: arguments.steps, bug, is_black_box: arguments.black_box, ..Plan::new(seed) };
+    let plan = |seed| Plan {
+        steps: arguments.steps,
+        bug,
+        has_workers: arguments.workers,
+        is_black_box: arguments.black_box,
+        ..Plan::new(seed)
+    };
     let clock = RealClock;
     let begin_ns = clock.monotonic_ns();
     let mut totals = runner::Totals::default();

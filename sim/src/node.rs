@@ -6,6 +6,8 @@
 
 mod alone;
 mod beside;
+mod on_workers;
+mod rest;
 
 use millrace_shard::Input;
 use std::cell::Cell;
@@ -38,6 +40,7 @@ use crate::net::{Fate, Received, SimNet};
 use crate::platform::{SimPlatform, SimWaiter, WorkTime};
 use crate::reads::Reads;
 use crate::rig::APP;
+use crate::workers::{WorkerPlan, Workers};
 use crate::workload;
 use alone::News;
 pub use alone::Unwritten;
@@ -77,6 +80,8 @@ pub struct Machine {
     pub random: Arc<dyn Random>,
     pub shard_count: u16,
     pub result_names: ResultNames,
+    /// If the app's handlers run in workers.
+    pub workers: Option<WorkerPlan>,
     pub bug: Option<PlantedBug>,
 }
 
@@ -196,6 +201,7 @@ pub struct Node {
     machine: Machine,
     placement: Arc<Placement>,
     net: SimNet,
+    workers: Option<Workers>,
     cores: Vec<Driven>,
     segments: Segments,
     /// Each shard's LSN after recovery, by the shard's number.
@@ -227,6 +233,7 @@ impl Node {
         let mut node = Self {
             machine: machine.clone(),
             net: SimNet::new(setup.cores),
+            workers: machine.workers.clone().map(|plan| Workers::new(plan, machine.bug, machine.passed_ms())),
             placement,
             cores: Vec::new(),
             segments,
@@ -295,6 +302,7 @@ impl Node {
             unwritten: setup.hold_ms.is_some().then(Unwritten::default),
             has_lost: false,
             offloads: Vec::new(),
+            exchanges: Vec::new(),
             reads: Reads::default(),
             chunks: VecDeque::new(),
             happened: Happened::default(),
@@ -303,12 +311,12 @@ impl Node {
         let mut core = Core::new(CoreParts {
             options: self.core_options(index, setup),
             shards,
-            engine: Box::new(Rc::clone(&engine)),
+            engine: self.engine(&engine),
             entropy: Box::new(SimEntropy(7)),
             metrics: Arc::clone(&metrics),
             platform,
         });
-        let app = ScriptEngine::app(APP, Limits::default());
+        let app = self.app(ScriptEngine::app(APP, Limits::default()));
         core.load(DEPLOYMENT, (&app, 1), |_, _, _| Ok(())).expect("every app loads");
         core.activate(DEPLOYMENT);
         if writer.space() == Space::Low {
@@ -468,7 +476,7 @@ impl Node {
                 }
             }
         }
-        let Driven { core, waiting, unread, metrics, noted_shed, .. } = &mut self.cores[index];
+        let Driven { core, waiting, metrics, noted_shed, .. } = &mut self.cores[index];
         let shed = metrics.shed.get();
         self.output.happened.note_many(Thing::RequestShed, shed - std::mem::replace(noted_shed, shed));
         self.output.entries.append(&mut core.platform.entries);
@@ -480,6 +488,8 @@ impl Node {
             replies.extend(reply.map(|reply| (*token, reply)));
             is_open
         });
+        self.hand_to_workers(index);
+        let Driven { unread, .. } = &mut self.cores[index];
         let (called, left): (VecDeque<Unread>, _) =
             std::mem::take(unread).into_iter().partition(|unread| unread.waiter.take());
         *unread = left;
@@ -620,6 +630,7 @@ impl Node {
 
     /// Time has passed everywhere.
     pub fn tick(&mut self) {
+        self.workers_pass_time();
         for index in 0..self.cores.len() {
             self.tick_core(index);
         }
@@ -749,30 +760,6 @@ impl Node {
             }
         }
         self.output.entries
-    }
-
-    /// Whether nothing is under way anywhere but timers.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        let is_idle = |driven: &Driven| driven.core.is_idle() && driven.unread.is_empty() && !driven.has_more;
-        self.net.is_empty() && self.cores.iter().all(is_idle)
-    }
-
-    /// What should not be there when nothing is under way, and how many there are of it.
-    #[must_use]
-    pub fn left_at_rest(&self) -> [(&'static str, usize); 6] {
-        let activations = |driven: &Driven| {
-            driven.core.live_activations() + driven.engine.waiting_activations() + driven.core.unplaced_routes()
-        };
-        let sum = |count: fn(&Shard) -> usize| self.shards().map(count).sum();
-        [
-            ("live frames", self.cores.iter().map(activations).sum()),
-            ("waiting transactions", sum(|shard| shard.figures().waiting)),
-            ("locked entities", sum(|shard| shard.figures().locked_entities)),
-            ("held replies", sum(|shard| shard.figures().held_replies)),
-            ("unfinished transactions", sum(|shard| shard.figures().unfinished)),
-            ("unanswered requests", self.cores.iter().map(|driven| driven.core.open_requests()).sum()),
-        ]
     }
 }
 

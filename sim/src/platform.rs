@@ -82,6 +82,8 @@ pub struct SimPlatform {
     /// A shard has failed while the batch was being filled.
     pub has_lost: bool,
     pub offloads: Vec<OffloadTicket>,
+    /// Turns for workers.
+    pub exchanges: Vec<(OffloadTicket, WorkerTurn)>,
     pub reads: Reads,
     pub chunks: VecDeque<(ShardId, FlushChunk)>,
     pub happened: Happened,
@@ -147,9 +149,8 @@ impl Platform for SimPlatform {
         self.offloads.push(ticket);
     }
 
-    /// No simulated app has workers.
-    fn exchange(&mut self, ticket: OffloadTicket, _turn: WorkerTurn) {
-        self.offloads.push(ticket);
+    fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn) {
+        self.exchanges.push((ticket, turn));
     }
 
     fn read_rows(&mut self, read: ColdRead) {

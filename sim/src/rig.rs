@@ -29,7 +29,7 @@ use crate::script::Script;
 /// The app of every rig.
 pub const APP: &str = "app";
 
-struct NoHeaders;
+pub(crate) struct NoHeaders;
 
 impl HeaderSource for NoHeaders {
     fn get(&self, _name: &str) -> Option<&str> {

@@ -8,6 +8,7 @@
 mod alone;
 mod workflows;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
@@ -28,6 +29,7 @@ use crate::node::{HOUR_MS, Machine, Node, Setup, StartError};
 use crate::random::{Rng, SimRandom};
 use crate::rig::{APP, route_call};
 use crate::script::Script;
+use crate::workers::{Way, WorkerPlan};
 use crate::workload;
 use workflows::{ASIDE, Restarting};
 
@@ -44,6 +46,10 @@ pub struct Plan {
     pub is_traced: bool,
     /// No faults but a power cut at this operation of the disk, once.
     pub crash_at: Option<u64>,
+    /// Handlers run in workers.
+    pub has_workers: bool,
+    /// No faults but a connection to a worker that is lost with this frame, once.
+    pub lose_worker_at: Option<u64>,
     /// Only what clients saw is judged, and nobody looks at the state: what would be noticed from
     /// outside?
     pub is_black_box: bool,
@@ -53,7 +59,28 @@ impl Plan {
     /// A usual run.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, steps: 220, bug: None, is_traced: false, crash_at: None, is_black_box: false }
+        Self {
+            seed,
+            steps: 220,
+            bug: None,
+            is_traced: false,
+            crash_at: None,
+            has_workers: false,
+            lose_worker_at: None,
+            is_black_box: false,
+        }
+    }
+
+    /// A run whose handlers run in workers.
+    #[must_use]
+    pub fn with_workers(seed: u64) -> Self {
+        Self { has_workers: true, ..Self::new(seed) }
+    }
+
+    fn workers(&self) -> Option<WorkerPlan> {
+        let is_on_workers = self.has_workers || self.bug.is_some_and(PlantedBug::is_of_workers);
+        let way = if self.seed.is_multiple_of(2) { Way::DialIn } else { Way::RequestReply };
+        is_on_workers.then(|| WorkerPlan { way, frames: Rc::default(), lose_at: self.lose_worker_at })
     }
 }
 
@@ -73,6 +100,8 @@ pub struct Summary {
     pub judged: usize,
     pub restarts: usize,
     pub disk_operations: u64,
+    /// Frames carried between the node and workers.
+    pub worker_frames: u64,
     pub happened: Happened,
 }
 
@@ -112,10 +141,11 @@ impl World {
                 0 => ResultNames::Plain,
                 _ => ResultNames::Hashed([7; 16]),
             },
+            workers: plan.workers(),
             bug: plan.bug,
         };
         Self {
-            is_calm: plan.crash_at.is_some(),
+            is_calm: plan.crash_at.is_some() || plan.lose_worker_at.is_some(),
             plan,
             rng,
             machine,
@@ -150,6 +180,7 @@ impl World {
             judged: world.judged,
             restarts: usize::try_from(world.starts).unwrap_or(usize::MAX),
             disk_operations: world.disk_operations + world.machine.disk.operations(),
+            worker_frames: world.machine.workers.as_ref().map_or(0, |workers| workers.frames.get()),
             happened: world.happened,
         })
     }
@@ -235,8 +266,23 @@ impl World {
             98 if self.rng.chance(1, 3) => return self.stop_at_random(),
             _ => self.lose_one(shard)?,
         }
+        self.carry_for_workers(core)?;
         self.open_some()?;
         self.after_step()
+    }
+
+    /// An attempt takes many frames: several are carried in each step, or most would never get far.
+    fn carry_for_workers(&mut self, core: usize) -> Checked {
+        if self.machine.workers.is_none() {
+            return Ok(());
+        }
+        let is_calm = self.is_calm;
+        self.on_node(core, "frames of workers are carried", |node, rng| {
+            for _ in 0..rng.index(12) {
+                node.carry_for_workers(rng, is_calm);
+            }
+        });
+        self.node.as_ref().map_or(Ok(()), Node::check_workers)
     }
 
     /// Does one thing to the node.
@@ -691,10 +737,18 @@ impl World {
             (0..node.cores()).for_each(|core| node.run_log_jobs(core));
             self.after_step()?;
         }
-        for _ in 0..2_000 {
+        for round in 0..2_000 {
             let Some(node) = self.node.as_mut() else { return Ok(()) };
+            if node.has_workers() {
+                // Attempts that were lost begin again after a while.
+                self.clock.advance(5);
+                node.tick();
+                while node.carry_for_workers(&mut self.rng, true) {}
+            }
             let has_due = (0..node.cores()).map(|core| node.run_due(core)).filter(|has_due| *has_due).count() > 0;
-            if node.is_idle() && !has_due {
+            // An attempt that was lost is made again after a while.
+            let may_begin_again = round < 600 && node.may_begin_again();
+            if node.is_idle() && !has_due && !may_begin_again {
                 // What was due may have answered somebody.
                 return self.after_step();
             }

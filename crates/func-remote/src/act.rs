@@ -200,6 +200,7 @@ fn step(attempt: &mut Attempt, operation: u32, (name, policy): (&str, &Bytes), h
     match begun {
         Ok(StepStart::Run(id)) => {
             attempt.began(operation, Asked::Step, Ok(id));
+            attempt.step_runs(operation);
             // The worker is to run the step's code, and to say what came of it.
             attempt.answer(operation, false, Ok(FrameValue::Raw(Bytes::new())));
         }
@@ -208,9 +209,9 @@ fn step(attempt: &mut Attempt, operation: u32, (name, policy): (&str, &Bytes), h
     }
 }
 
-fn end_step(attempt: &Attempt, operation: u32, result: FrameResult, host: &mut dyn Host) -> Result<(), Error> {
+fn end_step(attempt: &mut Attempt, operation: u32, result: FrameResult, host: &mut dyn Host) -> Result<(), Error> {
     let unknown = || broken(format_args!("operation {operation} is not a step that runs"));
-    let id = attempt.step(operation).ok_or_else(unknown)?;
+    let id = attempt.step_ends(operation).ok_or_else(unknown)?;
     let result = match result {
         Ok(FrameValue::Json(json)) => Ok(json_or_null(json)?),
         Ok(FrameValue::Raw(_)) => return Err(broken("a step's result is not JSON")),

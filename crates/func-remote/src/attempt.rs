@@ -27,6 +27,8 @@ struct Operation {
     unsent: u32,
     /// Whether a result is to come.
     is_open: bool,
+    /// Of a step: whether the worker runs its code.
+    is_running: bool,
 }
 
 pub(crate) struct Attempt {
@@ -44,6 +46,9 @@ pub(crate) struct Attempt {
     received_bytes: usize,
     exchange: Option<OperationId>,
     operations: Vec<Operation>,
+    /// What has ended while the worker has the turn: what it writes in that turn is not known yet, so it could not be told
+    /// how its entity is by then.
+    early: Vec<(OperationId, Result<Bytes, Error>)>,
     /// The worker's number of what the host was asked for.
     by_host: BTreeMap<OperationId, (u32, Asked)>,
     suspended: Vec<u32>,
@@ -92,6 +97,7 @@ impl Attempt {
             reader: None,
             received_bytes: 0,
             exchange: None,
+            early: Vec::new(),
             operations: Vec::new(),
             by_host: BTreeMap::new(),
             suspended: Vec::new(),
@@ -105,6 +111,21 @@ impl Attempt {
     /// Whether this is the end of the exchange that is under way.
     pub(crate) fn is_exchange(&self, operation: OperationId) -> bool {
         self.exchange == Some(operation)
+    }
+
+    /// Whether the worker has the turn.
+    pub(crate) fn is_exchanging(&self) -> bool {
+        self.exchange.is_some()
+    }
+
+    /// What the host was asked for has ended while the worker has the turn.
+    pub(crate) fn came_early(&mut self, id: OperationId, result: Result<Bytes, Error>) {
+        self.early.push((id, result));
+    }
+
+    /// What has ended so.
+    pub(crate) fn take_early(&mut self) -> Vec<(OperationId, Result<Bytes, Error>)> {
+        std::mem::take(&mut self.early)
     }
 
     /// Sends the worker what it does not have yet.
@@ -259,11 +280,19 @@ impl Attempt {
         self.given.contains(&code)
     }
 
-    /// The host's number of the step that the worker says has ended.
-    pub(crate) fn step(&self, operation: u32) -> Option<OperationId> {
-        let of_step =
-            |(_, (number, asked)): &(&OperationId, &(u32, Asked))| *number == operation && *asked == Asked::Step;
-        self.by_host.iter().find(of_step).map(|(id, _)| *id)
+    /// The worker is to run a step's code.
+    pub(crate) fn step_runs(&mut self, operation: u32) {
+        if let Some(known) = self.known(operation) {
+            known.is_running = true;
+        }
+    }
+
+    /// The worker says that a step's code has ended: the host's number of the step. `None`: the worker does not run it, or
+    /// has said so before.
+    pub(crate) fn step_ends(&mut self, operation: u32) -> Option<OperationId> {
+        let was_running = std::mem::take(&mut self.known(operation)?.is_running);
+        let is_it = |(_, (number, _)): &(&OperationId, &(u32, Asked))| was_running && *number == operation;
+        self.by_host.iter().find(is_it).map(|(id, _)| *id)
     }
 
     /// The worker waits for one of these.

@@ -104,10 +104,18 @@ impl Engine for RemoteEngine {
         self.step(activation, attempt, |attempt| {
             if attempt.is_exchange(operation) {
                 let frames = attempt.read(result?)?;
+                let before = host.worker()?.entity_changes();
                 if let Some(output) = act(program, attempt, frames, host)? {
                     return Ok(Some(output));
                 }
-                attempt.known_changes = host.worker()?.entity_changes();
+                // What others have changed meanwhile, the worker has yet to be told.
+                attempt.known_changes += host.worker()?.entity_changes() - before;
+                for (operation, result) in attempt.take_early() {
+                    tell_changes(program, attempt, host)?;
+                    attempt.ended(operation, result);
+                }
+            } else if attempt.is_exchanging() {
+                attempt.came_early(operation, result);
             } else {
                 tell_changes(program, attempt, host)?;
                 attempt.ended(operation, result);
@@ -122,3 +130,7 @@ impl Engine for RemoteEngine {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -4,12 +4,16 @@
 //! [`millrace_func::Host`] of what the worker answers. `docs/internals/worker-protocol.md` has the frames.
 //!
 //! Promises: an attempt takes effect as a whole or not at all: the frames of a turn are read before the first one counts.
-//! Whatever a worker answers, no more comes of it than an error in its own app. Must not do I/O: the host carries frames.
+//! Whatever a worker answers, no more comes of it than an error in its own app. What a voided attempt says changes nothing.
+//!
+//! [`Line`] is the server's end of a connection that a worker has made. Must not do I/O: others carry frames, and tell the
+//! time.
 
 mod act;
 mod attempt;
 mod engine;
 mod fetch;
+mod line;
 mod operations;
 mod program;
 mod reply;
@@ -17,3 +21,4 @@ mod retry;
 mod start;
 
 pub use engine::RemoteEngine;
+pub use line::{ASKED_EVERY_MS, Line, SILENCE_MS, Said};

@@ -80,6 +80,7 @@ mod tests {
                 random: Arc::new(SimRandom::new(2)),
                 shard_count: 2,
                 result_names: ResultNames::Plain,
+                workers: None,
                 bug: None,
             };
             let setup = Setup {

@@ -92,7 +92,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-http", &["millrace-base", "millrace-access", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
-    ("millrace-workers", &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch"]),
+    // Sockets and waiting: what is said over them is the engine's.
+    ("millrace-workers", &["millrace-base", "millrace-func", "millrace-func-remote", "millrace-fetch"]),
     // Stands where a server would, so it knows what workers are told and nothing of what it leads to.
     (
         "millrace-worker-check",
@@ -145,6 +146,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-store",
             "millrace-api",
             "millrace-func",
+            "millrace-func-remote",
             "millrace-shard",
             "millrace-replica",
             "millrace-driver",

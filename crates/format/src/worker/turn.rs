@@ -12,6 +12,12 @@ pub fn ends_turn(kind: u8) -> bool {
     matches!(kind, OUTPUT | FAILURE | SUSPEND)
 }
 
+/// Whether a frame of this type says that its attempt goes on with another turn.
+#[must_use]
+pub fn suspends(kind: u8) -> bool {
+    kind == SUSPEND
+}
+
 /// Whether a frame of this type says no more than that its sender is there.
 #[must_use]
 pub fn is_heartbeat(kind: u8) -> bool {

@@ -9,13 +9,14 @@ impl Transaction {
     /// fields as it was given them, so two beside each other would lose what one of them writes. Its callers it need not wait
     /// for: they are told what it writes.
     pub(crate) fn waits_behind_own(&self, entity: &EntityKey, call: &PendingCall) -> bool {
+        // Whoever called from another shard is not known here, nor are its callers: to wait for one of them would never end.
         if matches!(call.parent, Parent::Shard(_)) {
-            return false; // Its callers are not known here.
+            return false;
         }
         let is_caller = |instance: Instance| {
             let mut owner = call.owner;
             while let Some(state) = self.activations.iter().find(|state| Some(state.instance) == owner) {
-                if state.instance == instance {
+                if state.instance == instance || matches!(state.parent, Some(Parent::Shard(_))) {
                     return true;
                 }
                 owner = state.owner;

@@ -35,8 +35,8 @@ impl Workflows {
     /// commit waits until what it follows from cannot be lost without what comes of it.
     pub(crate) fn next_call(&mut self, context: &mut WorkflowContext<'_, '_>) -> Option<(OperationOf, NestedCall)> {
         while let Some((id, operation)) = self.calls.pop_front() {
-            let Some(workflow) = self.live.get_mut(&id) else {
-                continue; // It has ended since it asked.
+            let Some(workflow) = self.live.get_mut(&id).filter(|workflow| !workflow.is_being_cancelled()) else {
+                continue; // It has ended since it asked, or will.
             };
             let must_be_durable = workflow.must_be_durable;
             if let Some(open) = workflow.open.get_mut(&operation)

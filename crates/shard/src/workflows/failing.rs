@@ -77,7 +77,7 @@ impl Workflow {
 
     /// Whether its code, which failed, is to run only for what is to be undone.
     fn only_ends(&self) -> bool {
-        self.record.is_cancelled || self.rows.iter().any(|row| row.kind == StepKind::Cancel)
+        self.record.is_cancelled || self.is_being_cancelled()
     }
 
     /// What becomes of its code, or of a step's, that ended with an error. What the journal gave it would give again.

@@ -15,8 +15,8 @@ use crate::retry::retry_wait_ms;
 impl Workflows {
     /// Starts what a workflow has asked for.
     pub(super) fn start_operation(&mut self, id: Sequence, operation: u32, context: &mut WorkflowContext<'_, '_>) {
-        let Some(workflow) = self.live.get_mut(&id) else {
-            return; // It has ended since it asked.
+        let Some(workflow) = self.live.get_mut(&id).filter(|workflow| !workflow.is_being_cancelled()) else {
+            return; // It has ended since it asked, or will.
         };
         let is_known = workflow.rows.iter().any(|row| row.operation == operation);
         let (durable, journal_lsn) = (context.rows.durable(), workflow.journal_lsn);

@@ -144,7 +144,7 @@ impl Workflows {
         let Some(mut workflow) = self.live.remove(&id) else {
             return; // It has ended meanwhile.
         };
-        let is_noted = workflow.rows.iter().any(|row| row.kind == StepKind::Cancel);
+        let is_noted = workflow.is_being_cancelled();
         if !context.world.is_read_only && !is_noted {
             let row = JournalRow {
                 kind: StepKind::Cancel,

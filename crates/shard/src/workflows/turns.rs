@@ -166,6 +166,11 @@ impl Workflows {
             Output::Value(json) => Ok(json),
             Output::Response(_) => Err(Error::new(ErrorCode::Internal, "a workflow answered as a route")),
         });
+        if workflow.is_being_cancelled() {
+            // That waited for the worker's turn. It was noted before the end that the turn brings, so it counts.
+            workflow.rows.retain(|row| row.kind != StepKind::Cancel);
+            return self.cancel(workflow, context);
+        }
         // Calls and fetches that it has begun are made all the same, also when it has thrown: whether they
         // were could not be told after a crash, and what compensates them must come after them.
         self.clear_open(workflow, |open| matches!(open.work, Work::Call(_) | Work::Fetch(_)));
@@ -187,13 +192,18 @@ impl Workflows {
         workflow.fresh.retain(|operation| open.contains_key(operation));
     }
 
+    /// It is cancelled: what it has done is compensated. Nothing is under way, see [`Workflow::is_to_be_cancelled`].
+    fn cancel(&mut self, workflow: &mut Workflow, context: &WorkflowContext<'_, '_>) {
+        self.clear_open(workflow, |_| false);
+        let error = Error::new(ErrorCode::Cancelled, "the workflow was cancelled");
+        begin_ending(workflow, Err(error), context);
+    }
+
     /// Gives the code the next row of its journal.
     fn give_row(&mut self, workflow: &mut Workflow, row: JournalRow, context: &mut WorkflowContext<'_, '_>) {
         if row.kind == StepKind::Cancel {
             self.drop_activation(workflow, context);
-            self.clear_open(workflow, |_| false);
-            let error = Error::new(ErrorCode::Cancelled, "the workflow was cancelled");
-            return begin_ending(workflow, Err(error), context);
+            return self.cancel(workflow, context);
         }
         let is_compensation = row.kind == StepKind::Compensation && workflow.ending.is_some();
         if is_compensation && !workflow.open.contains_key(&row.operation) {

@@ -352,6 +352,12 @@ impl Workflow {
         may_sleep && !self.open.is_empty() && self.open.values().all(waits)
     }
 
+    /// Whether it is noted that it is cancelled, and what was noted before is yet to be given to its code. What its code
+    /// asks for meanwhile is not done any more: it would be done while what it has done is compensated.
+    pub(super) fn is_being_cancelled(&self) -> bool {
+        self.rows.iter().any(|row| row.kind == StepKind::Cancel)
+    }
+
     /// Whether it is to be cancelled now: a call that may have taken effect ends first.
     pub(super) fn is_to_be_cancelled(&self) -> bool {
         let may_be_made = |operation: &u32| {

@@ -1,0 +1,326 @@
+//! The engine on its own: what a worker is told, and that what breaks the protocol voids the attempt.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, ValueKind};
+use millrace_format::worker::{
+    FrameHeader, FrameValue, ServerFrame, TargetFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame,
+};
+use millrace_func::{
+    ActivationId, App, AttemptToken, BuiltInCall, Discovery, Engine, FetchRequest, FieldRows, Flow, HandlerId, Host,
+    LogLevel, Message, NestedCall, Offload, OperationId, Program, RetryOptions, ScanRequest, Start, Step, StepStart,
+    WORKER_FILE, WorkerAddress, WorkerDocument, WorkerHost, WorkerTurn,
+};
+
+use super::RemoteEngine;
+
+const PROGRAM: Program = Program(1);
+const ACTIVATION: ActivationId = ActivationId(0);
+const TRANSACTION: u16 = 0;
+const WORKFLOW: u16 = 1;
+
+/// The world of one handler: the test ends what it asks for.
+#[derive(Default)]
+struct World {
+    fields: BTreeMap<Vec<u8>, Value>,
+    changes: u64,
+    operations: u32,
+    sent: Vec<WorkerTurn>,
+    exchange: Option<OperationId>,
+    ended_steps: Vec<Result<Bytes, Error>>,
+    is_workflow: bool,
+}
+
+impl World {
+    fn next(&mut self) -> OperationId {
+        self.operations += 1;
+        OperationId(self.operations)
+    }
+}
+
+fn json(value: &str) -> Value {
+    Value::new(ValueKind::Json, value.as_bytes())
+}
+
+fn refused<T>() -> Result<T, Error> {
+    Err(Error::new(ErrorCode::Forbidden, "not in this test"))
+}
+
+impl Host for World {
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        Ok(self.fields.get(field))
+    }
+
+    fn set(&mut self, field: &[u8], value: Value) -> Result<(), Error> {
+        self.changes += 1;
+        self.fields.insert(field.to_vec(), value);
+        Ok(())
+    }
+
+    fn delete(&mut self, field: &[u8]) -> Result<bool, Error> {
+        self.changes += 1;
+        Ok(self.fields.remove(field).is_some())
+    }
+
+    fn scan(&mut self, _: &ScanRequest) -> Result<FieldRows, Error> {
+        refused()
+    }
+
+    fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
+        refused()
+    }
+
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
+        refused()
+    }
+
+    fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {
+        Ok(self.next())
+    }
+
+    fn send(&mut self, _: Message) -> Result<Option<String>, Error> {
+        refused()
+    }
+
+    fn signal(&mut self, _: &str, _: &str, _: Bytes) -> Result<(), Error> {
+        refused()
+    }
+
+    fn offload(&mut self, _: Offload) -> Result<OperationId, Error> {
+        refused()
+    }
+
+    fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
+        refused()
+    }
+
+    fn worker(&mut self) -> Result<&mut dyn WorkerHost, Error> {
+        Ok(self)
+    }
+
+    fn flow(&mut self) -> Option<&mut dyn Flow> {
+        if self.is_workflow { Some(self) } else { None }
+    }
+
+    fn now(&self) -> UnixMillis {
+        UnixMillis(1)
+    }
+
+    fn random(&mut self) -> u64 {
+        7
+    }
+
+    fn log(&mut self, _: LogLevel, _: &str) {}
+}
+
+impl WorkerHost for World {
+    fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error> {
+        assert_eq!(self.exchange, None, "one turn at a time");
+        let operation = self.next();
+        (self.exchange, _) = (Some(operation), self.sent.push(turn));
+        Ok(operation)
+    }
+
+    fn attempt(&mut self) -> AttemptToken {
+        [1; 16]
+    }
+
+    fn left_ms(&mut self, timeout_ms: u64) -> u64 {
+        timeout_ms
+    }
+
+    fn entity_changes(&self) -> u64 {
+        self.changes
+    }
+
+    fn whole(&mut self, _: usize) -> Result<Option<FieldRows>, Error> {
+        Ok(Some(self.fields.clone().into_iter().collect()))
+    }
+}
+
+impl Flow for World {
+    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
+        Ok(self.next())
+    }
+
+    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
+        refused()
+    }
+
+    fn result(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
+        refused()
+    }
+
+    fn retry_next(&mut self, _: RetryOptions) {}
+
+    fn begin_step(&mut self, name: &str) -> Result<StepStart, Error> {
+        let operation = self.next();
+        Ok(if name == "known" { StepStart::Known(operation) } else { StepStart::Run(operation) })
+    }
+
+    fn end_step(&mut self, _: OperationId, result: Result<Bytes, Error>) -> Result<(), Error> {
+        self.ended_steps.push(result);
+        Ok(())
+    }
+
+    fn within_step(&mut self, _: Option<OperationId>) {}
+
+    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
+        refused()
+    }
+
+    fn invocation(&self) -> String {
+        "inv_1".to_owned()
+    }
+}
+
+/// One attempt on a worker that has dialled in.
+struct Attempt {
+    engine: RemoteEngine,
+    given_up: Rc<RefCell<usize>>,
+    world: World,
+    last: Step,
+}
+
+impl Attempt {
+    fn begin(handler: u16, fields: &[(&str, &str)]) -> Self {
+        let given_up = Rc::new(RefCell::new(0));
+        let count = Rc::clone(&given_up);
+        let engine = RemoteEngine::new(move |_, _| *count.borrow_mut() += 1, |_| None);
+        let discovery = br#"{"protocol":{"min":1,"max":3},"services":[{"name":"account","whole_up_to_bytes":1000,
+            "handlers":[{"name":"run","kind":"transaction"},{"name":"flow","kind":"workflow"}]}]}"#;
+        let discovery = Discovery::from_json(discovery).expect("valid");
+        let document = WorkerDocument { address: WorkerAddress::DialIn, secret: None, discovery, replaces: vec![] };
+        let mut app = App::new(Name::new("bank").expect("a name"));
+        app.files.insert(WORKER_FILE.into(), document.to_json());
+        engine.load(PROGRAM, &app).expect("it loads");
+        let fields = fields.iter().map(|(name, value)| (name.as_bytes().to_vec(), json(value))).collect();
+        let mut world = World { fields, is_workflow: handler == WORKFLOW, ..World::default() };
+        let id = HandlerId { program: PROGRAM, service: 0, handler };
+        let last = engine.start(ACTIVATION, Start::Handler { id, key: b"ann", input: b"" }, &mut world);
+        Self { engine, given_up, world, last }
+    }
+
+    fn resume(&mut self, operation: OperationId, result: Result<Bytes, Error>) {
+        self.last = self.engine.resume(ACTIVATION, operation, result, &mut self.world);
+    }
+
+    /// The worker's turn comes.
+    fn turn(&mut self, frames: &[WorkerFrame]) {
+        let mut bytes = Vec::new();
+        frames.iter().for_each(|frame| frame.encode(&mut bytes));
+        let operation = self.world.exchange.take().expect("a turn is awaited");
+        self.resume(operation, Ok(bytes.into()));
+    }
+
+    /// What was sent last.
+    fn sent(&self) -> Vec<ServerFrame> {
+        let mut rest = self.world.sent.last().expect("something").content.clone();
+        let mut frames = Vec::new();
+        while let Some(header) = FrameHeader::read(&rest).expect("frames") {
+            let payload = rest.split_to(header.frame_bytes()).slice(WORKER_FRAME_HEADER_BYTES..);
+            frames.push(ServerFrame::decode(header, payload).expect("a frame"));
+        }
+        frames
+    }
+
+    /// The fields that the worker was told of last.
+    fn told(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let fields = |frame: ServerFrame| match frame {
+            ServerFrame::Fields { fields, .. } => Some(fields),
+            _ => None,
+        };
+        let fields = self.sent().into_iter().find_map(fields).expect("FIELDS");
+        let content = |value: Option<FrameValue>| value.expect("it is set").content().to_vec();
+        fields.into_iter().map(|(name, value)| (name.to_vec(), content(value))).collect()
+    }
+
+    fn error(&self) -> Option<ErrorCode> {
+        match &self.last {
+            Step::Done(Err(error)) => Some(error.code),
+            _ => None,
+        }
+    }
+}
+
+fn call(operation: u32) -> WorkerFrame {
+    let (service, handler) = ("account".to_owned(), "run".to_owned());
+    let target = TargetFrame { service, key: Bytes::from_static(b"ben"), handler, input: Bytes::new() };
+    WorkerFrame::Call { operation, target, policy: Bytes::new() }
+}
+
+fn set(field: &'static str, value: &'static str) -> WorkerFrame {
+    WorkerFrame::Set { field: field.into(), value: FrameValue::Json(value.into()) }
+}
+
+fn suspend(operations: &[u32]) -> WorkerFrame {
+    WorkerFrame::Suspend { operations: operations.to_vec() }
+}
+
+fn row(name: &str, value: &str) -> (Vec<u8>, Vec<u8>) {
+    (name.into(), value.into())
+}
+
+const NULL: Bytes = Bytes::from_static(b"null");
+
+/// The host's operations: 1 is the first turn, 2 and 3 are the calls, 4 is the second turn.
+fn with_two_calls() -> Attempt {
+    let mut attempt = Attempt::begin(TRANSACTION, &[("a", "1"), ("b", "1")]);
+    attempt.turn(&[call(1), call(2), suspend(&[1, 2])]);
+    attempt.resume(OperationId(3), Ok(NULL));
+    assert_eq!(attempt.world.exchange, Some(OperationId(4)), "the worker has the turn");
+    attempt
+}
+
+#[test]
+fn a_worker_is_not_told_a_field_as_it_was_before_its_own_write_that_is_on_its_way() {
+    let mut attempt = with_two_calls();
+    // The first call has led back to the entity, and ends while the worker writes beside it.
+    attempt.world.set(b"b", json("2")).expect("it is set");
+    attempt.resume(OperationId(2), Ok(NULL));
+    attempt.turn(&[set("a", "5"), suspend(&[1])]);
+    assert_eq!(attempt.told(), BTreeMap::from([row("a", "5"), row("b", "2")]));
+}
+
+#[test]
+fn a_worker_hears_what_a_call_has_written_before_the_worker_had_its_turn() {
+    let mut attempt = with_two_calls();
+    // The first call has written by now, and goes on.
+    attempt.world.set(b"b", json("2")).expect("it is set");
+    attempt.turn(&[set("a", "5"), suspend(&[1])]);
+    assert_eq!(attempt.world.exchange, None, "it waits");
+    attempt.resume(OperationId(2), Ok(NULL));
+    assert_eq!(attempt.told(), BTreeMap::from([row("a", "5"), row("b", "2")]));
+}
+
+#[test]
+fn what_only_the_worker_has_written_it_is_not_told() {
+    let mut attempt = with_two_calls();
+    attempt.turn(&[set("a", "5"), suspend(&[1])]);
+    attempt.resume(OperationId(2), Ok(NULL));
+    assert!(!attempt.sent().iter().any(|frame| matches!(frame, ServerFrame::Fields { .. })));
+}
+
+fn step(operation: u32, name: &str) -> WorkerFrame {
+    WorkerFrame::Step { operation, name: name.to_owned(), policy: Bytes::new() }
+}
+
+fn step_end(operation: u32) -> WorkerFrame {
+    WorkerFrame::StepEnd { operation, result: Ok(FrameValue::Json(NULL)) }
+}
+
+#[test]
+fn a_step_ends_once_and_only_if_its_code_was_to_run() {
+    let mut attempt = Attempt::begin(WORKFLOW, &[]);
+    attempt.turn(&[step(1, "one"), suspend(&[1])]);
+    attempt.turn(&[step_end(1), step_end(1), suspend(&[1])]);
+    assert_eq!((attempt.error(), attempt.world.ended_steps.len()), (Some(ErrorCode::WorkerFailed), 1));
+    assert_eq!(*attempt.given_up.borrow(), 1, "the attempt is void");
+
+    let mut attempt = Attempt::begin(WORKFLOW, &[]);
+    attempt.turn(&[step(1, "known"), step_end(1), suspend(&[1])]);
+    assert_eq!((attempt.error(), attempt.world.ended_steps.len()), (Some(ErrorCode::WorkerFailed), 0));
+}

@@ -1,0 +1,255 @@
+//! The server's end of a connection that a worker has made: frames of many attempts, without the connection.
+//!
+//! Whoever has the connection gives the bytes that come, and the time, and carries away the bytes that are to go. Attempts
+//! have stream numbers, which are never used again. A connection that breaks the protocol, or says nothing while an attempt
+//! runs, loses all of its attempts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use millrace_base::{Error, ErrorCode, limits};
+use millrace_format::worker::{
+    FrameHeader, ServerFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame, ends_turn, is_heartbeat, set_stream, suspends,
+};
+use millrace_func::AttemptToken;
+
+use crate::attempt::as_frame_error;
+
+/// A worker that says nothing for so long while it has attempts has lost them.
+pub const SILENCE_MS: u64 = 1_000;
+
+/// How often a worker with attempts is asked whether it is there: [`Line::look_after`].
+pub const ASKED_EVERY_MS: u64 = 250;
+
+/// What the worker has said: its discovery document, or how an attempt's turn ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// HELLO, or that none will come. Said once.
+    Hello(Result<Bytes, Error>),
+    /// A turn that is awaited has come as a whole, or never will.
+    Turn(AttemptToken, Result<Bytes, Error>),
+}
+
+/// One attempt on the line.
+struct Stream {
+    number: u32,
+    turn: Vec<u8>,
+    is_awaited: bool,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Line {
+    received: BytesMut,
+    to_send: VecDeque<Bytes>,
+    said: VecDeque<Said>,
+    has_hello: bool,
+    attempts: BTreeMap<AttemptToken, Stream>,
+    by_stream: BTreeMap<u32, AttemptToken>,
+    last_stream: u32,
+    heard_ms: u64,
+    has_ended: bool,
+}
+
+fn lost(what: &str) -> Error {
+    Error::new(ErrorCode::WorkerFailed, format!("the worker that dialled in: {what}"))
+}
+
+impl Line {
+    /// Whether the connection goes on. Once it does not, what [`Line::next_to_send`] still gives is the last.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.has_ended
+    }
+
+    /// How many attempts it has.
+    #[must_use]
+    pub fn load(&self) -> usize {
+        self.attempts.len()
+    }
+
+    /// Whether the attempt is on this line.
+    #[must_use]
+    pub fn has(&self, attempt: AttemptToken) -> bool {
+        self.attempts.contains_key(&attempt)
+    }
+
+    /// Whether a turn of any of them is awaited.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.attempts.values().any(|stream| stream.is_awaited)
+    }
+
+    /// Bytes for the worker.
+    pub fn next_to_send(&mut self) -> Option<Bytes> {
+        self.to_send.pop_front()
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn has_to_send(&self) -> bool {
+        !self.to_send.is_empty()
+    }
+
+    /// What the worker has said since.
+    pub fn next_said(&mut self) -> Option<Said> {
+        self.said.pop_front()
+    }
+
+    fn send(&mut self, stream: u32, frame: &ServerFrame) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        set_stream(&mut bytes, 0, stream);
+        self.to_send.push_back(bytes.into());
+    }
+
+    /// The connection has ended, or is to end: all attempts are lost.
+    pub fn end(&mut self, what: &str) {
+        self.has_ended = true;
+        self.by_stream.clear();
+        for (attempt, stream) in std::mem::take(&mut self.attempts) {
+            if stream.is_awaited {
+                self.said.push_back(Said::Turn(attempt, Err(lost(what))));
+            }
+        }
+        if !std::mem::replace(&mut self.has_hello, true) {
+            self.said.push_back(Said::Hello(Err(lost(what))));
+        }
+    }
+
+    /// Takes bytes that have come.
+    ///
+    /// # Errors
+    /// They break the protocol, and the connection is to end; or it has ended before.
+    pub fn receive(&mut self, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
+        if self.has_ended {
+            return Err(lost("the connection has ended"));
+        }
+        self.heard_ms = now_ms;
+        self.received.extend_from_slice(bytes);
+        let taken = self.take_all();
+        if let Err(error) = &taken {
+            self.end(&error.message);
+        }
+        taken
+    }
+
+    /// Takes the frames that have come as a whole.
+    fn take_all(&mut self) -> Result<(), Error> {
+        loop {
+            let header = match FrameHeader::read(&self.received) {
+                Ok(Some(header)) if header.frame_bytes() <= self.received.len() => header,
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(lost(&format!("it broke the protocol: {error}"))),
+            };
+            let whole = self.received.split_to(header.frame_bytes()).freeze();
+            self.take(header, whole).map_err(|what| lost(&format!("it broke the protocol: {what}")))?;
+        }
+    }
+
+    fn take(&mut self, header: FrameHeader, whole: Bytes) -> Result<(), String> {
+        if !self.has_hello {
+            return match WorkerFrame::decode(header, whole.slice(WORKER_FRAME_HEADER_BYTES..)) {
+                Ok(WorkerFrame::Hello { discovery }) => {
+                    self.has_hello = true;
+                    self.said.push_back(Said::Hello(Ok(discovery)));
+                    Ok(())
+                }
+                Ok(_) => Err("its first frame is not HELLO".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+        }
+        if is_heartbeat(header.kind) {
+            return Ok(());
+        }
+        let attempt = self.by_stream.get(&header.stream).copied();
+        let Some((attempt, stream)) = attempt.and_then(|attempt| Some((attempt, self.attempts.get_mut(&attempt)?)))
+        else {
+            // Of an attempt that has been given up: it changes nothing.
+            return if header.stream == 0 { Err("a frame of no attempt".to_owned()) } else { Ok(()) };
+        };
+        if stream.turn.len() + whole.len() > limits::WORKER_ATTEMPT_BYTES {
+            return Err("a turn is too large".to_owned());
+        }
+        stream.turn.extend_from_slice(&whole);
+        if ends_turn(header.kind) && std::mem::take(&mut stream.is_awaited) {
+            let turn = std::mem::take(&mut stream.turn);
+            self.said.push_back(Said::Turn(attempt, Ok(turn.into())));
+            if !suspends(header.kind) {
+                self.remove(attempt);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, attempt: AttemptToken) -> Option<Stream> {
+        let stream = self.attempts.remove(&attempt)?;
+        self.by_stream.remove(&stream.number);
+        Some(stream)
+    }
+
+    /// Sends frames of an attempt, whose turn is awaited from now on. `is_first`: the attempt begins.
+    ///
+    /// # Errors
+    /// The connection has ended, or the attempt has.
+    pub fn begin(&mut self, attempt: AttemptToken, content: &[u8], is_first: bool, now_ms: u64) -> Result<(), Error> {
+        if self.has_ended {
+            return Err(Error::new(ErrorCode::WorkerUnavailable, "the worker that dialled in has gone"));
+        }
+        // Nobody is asked whether it is there while nothing is awaited of it, so it has said nothing. That is no silence.
+        if !self.is_awaited() {
+            self.heard_ms = now_ms;
+        }
+        if is_first {
+            self.last_stream += 1;
+            let number = self.last_stream;
+            self.by_stream.insert(number, attempt);
+            self.attempts.insert(attempt, Stream { number, turn: Vec::new(), is_awaited: false });
+        }
+        let stream = self.attempts.get_mut(&attempt).ok_or_else(|| lost("the attempt has ended"))?;
+        stream.is_awaited = true;
+        let mut frames = content.to_vec();
+        let mut at = 0;
+        while let Ok(Some(header)) = FrameHeader::read(&frames[at..]) {
+            set_stream(&mut frames, at, stream.number);
+            at += header.frame_bytes();
+        }
+        self.to_send.push_back(frames.into());
+        Ok(())
+    }
+
+    /// Asks whether the worker is there, or ends the connection of one that has said nothing for too long. To be called
+    /// every [`ASKED_EVERY_MS`] while a turn is awaited.
+    pub fn look_after(&mut self, now_ms: u64) {
+        if self.has_ended {
+            return;
+        }
+        if now_ms.saturating_sub(self.heard_ms) > SILENCE_MS {
+            return self.end("it says nothing any more");
+        }
+        self.send(0, &ServerFrame::Ping);
+    }
+
+    /// Nobody waits for the attempt any more. Says whether it was here.
+    pub fn cancel(&mut self, attempt: AttemptToken) -> bool {
+        let Some(stream) = self.remove(attempt) else { return false };
+        let error = Error::new(ErrorCode::Cancelled, "nothing of the attempt counts");
+        self.send(stream.number, &ServerFrame::Cancel(as_frame_error(error)));
+        true
+    }
+
+    /// The worker serves this deployment from now on.
+    pub fn ready(&mut self, deployment: &str) {
+        self.send(0, &ServerFrame::Ready(deployment.to_owned()));
+    }
+
+    /// The worker does not serve: it is told why, and the connection is to end.
+    pub fn refuse(&mut self, error: Error) {
+        self.send(0, &ServerFrame::Cancel(as_frame_error(error)));
+        self.end("it was refused");
+    }
+}
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;

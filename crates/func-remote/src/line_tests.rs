@@ -1,0 +1,140 @@
+//! The line on its own: attempts stay apart, and what is void or silent changes nothing.
+
+use bytes::Bytes;
+use millrace_base::ErrorCode;
+use millrace_format::worker::{FrameHeader, FrameValue, ServerFrame, WorkerFrame, set_stream};
+
+use super::{ASKED_EVERY_MS, Line, SILENCE_MS, Said};
+
+const ONE: [u8; 16] = [1; 16];
+const TWO: [u8; 16] = [2; 16];
+
+fn frame(stream: u32, frame: &WorkerFrame) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    set_stream(&mut bytes, 0, stream);
+    bytes
+}
+
+fn output(stream: u32, json: &'static str) -> Vec<u8> {
+    frame(stream, &WorkerFrame::Output(FrameValue::Json(Bytes::from_static(json.as_bytes()))))
+}
+
+fn suspend(stream: u32) -> Vec<u8> {
+    frame(stream, &WorkerFrame::Suspend { operations: vec![1] })
+}
+
+fn content() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ServerFrame::Ping.encode(&mut bytes);
+    bytes
+}
+
+/// A line whose worker has said HELLO.
+fn line() -> Line {
+    let mut line = Line::default();
+    let hello = WorkerFrame::Hello { discovery: Bytes::from_static(b"{}") };
+    line.receive(&frame(0, &hello), 0).expect("HELLO");
+    assert_eq!(line.next_said(), Some(Said::Hello(Ok(Bytes::from_static(b"{}")))));
+    line
+}
+
+fn code(said: Option<Said>) -> Option<ErrorCode> {
+    match said? {
+        Said::Turn(_, result) | Said::Hello(result) => result.err().map(|error| error.code),
+    }
+}
+
+#[test]
+fn each_attempt_has_a_stream_and_its_turns_come_whole() {
+    let mut line = line();
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.begin(TWO, &content(), true, 0).expect("it begins");
+    let streams = [1, 2].map(|_| {
+        let sent = line.next_to_send().expect("frames");
+        FrameHeader::read(&sent).expect("a frame").expect("whole").stream
+    });
+    assert_eq!(streams, [1, 2]);
+    let log = frame(1, &WorkerFrame::Log { level: 1, line: "x".into() });
+    line.receive(&log, 1).expect("a frame");
+    assert_eq!(line.next_said(), None, "the turn has not ended");
+    line.receive(&output(2, "2"), 1).expect("a frame");
+    assert_eq!(line.next_said(), Some(Said::Turn(TWO, Ok(output(2, "2").into()))));
+    let end = suspend(1);
+    line.receive(&end[..5], 1).expect("a part of a frame");
+    assert_eq!(line.next_said(), None);
+    line.receive(&end[5..], 1).expect("the rest");
+    assert_eq!(line.next_said(), Some(Said::Turn(ONE, Ok([log, end].concat().into()))));
+    assert!(line.has(ONE) && !line.has(TWO), "one goes on, the other has ended");
+}
+
+#[test]
+fn frames_of_an_attempt_that_was_given_up_or_has_ended_change_nothing() {
+    let mut line = line();
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    assert!(line.cancel(ONE) && !line.cancel(ONE));
+    line.begin(TWO, &content(), true, 0).expect("it begins");
+    line.receive(&output(1, "1"), 1).expect("a late frame is no mistake");
+    assert_eq!(line.next_said(), None);
+    line.receive(&output(2, "2"), 1).expect("a frame");
+    assert_eq!(line.next_said(), Some(Said::Turn(TWO, Ok(output(2, "2").into()))));
+    line.receive(&output(2, "2"), 1).expect("a frame that comes twice is none either");
+    assert_eq!((line.next_said(), line.is_open()), (None, true));
+}
+
+#[test]
+fn a_worker_that_says_nothing_loses_its_attempts() {
+    let mut line = line();
+    // Silence before the attempt is no silence.
+    line.begin(ONE, &content(), true, 10 * SILENCE_MS).expect("it begins");
+    line.look_after(11 * SILENCE_MS);
+    assert!(line.is_open());
+    line.receive(&frame(1, &WorkerFrame::Heartbeat), 11 * SILENCE_MS).expect("a frame");
+    line.look_after(12 * SILENCE_MS);
+    assert!(line.is_open() && line.next_said().is_none());
+    line.look_after(12 * SILENCE_MS + 1);
+    assert!(!line.is_open());
+    assert_eq!(code(line.next_said()), Some(ErrorCode::WorkerFailed));
+    assert!(line.receive(&output(1, "1"), 12 * SILENCE_MS + 2).is_err(), "what comes later does not count");
+    assert_eq!(line.next_said(), None);
+    assert_eq!(line.begin(TWO, &content(), true, 0).expect_err("it has ended").code, ErrorCode::WorkerUnavailable);
+}
+
+#[test]
+fn a_worker_of_which_nothing_was_awaited_has_the_whole_time_for_its_next_turn() {
+    let mut line = line();
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.receive(&suspend(1), 1).expect("a frame");
+    // The handler sleeps, say. Then it goes on.
+    line.begin(ONE, &content(), false, 10 * SILENCE_MS).expect("it goes on");
+    line.look_after(10 * SILENCE_MS + ASKED_EVERY_MS);
+    assert!(line.is_open(), "it was asked just now");
+    line.look_after(11 * SILENCE_MS + 1);
+    assert!(!line.is_open());
+}
+
+#[test]
+fn a_connection_that_ends_loses_what_it_has_whether_or_not_a_part_of_it_came() {
+    let mut line = line();
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.begin(TWO, &content(), true, 0).expect("it begins");
+    let set = WorkerFrame::Set { field: Bytes::from_static(b"f"), value: FrameValue::Json(Bytes::from_static(b"1")) };
+    line.receive(&frame(1, &set), 1).expect("a frame");
+    line.end("it has closed");
+    let codes = [line.next_said(), line.next_said()].map(code);
+    assert_eq!(codes, [Some(ErrorCode::WorkerFailed); 2]);
+    assert_eq!(line.next_said(), None);
+}
+
+#[test]
+fn what_is_no_frame_ends_the_connection() {
+    for bytes in [vec![0xFF; 12], output(0, "1")] {
+        let mut line = line();
+        line.begin(ONE, &content(), true, 0).expect("it begins");
+        assert!(line.receive(&bytes, 1).is_err());
+        assert_eq!((code(line.next_said()), line.is_open()), (Some(ErrorCode::WorkerFailed), false));
+    }
+    let mut line = Line::default();
+    assert!(line.receive(&output(1, "1"), 0).is_err(), "HELLO comes first");
+    assert_eq!(code(line.next_said()), Some(ErrorCode::WorkerFailed));
+}
