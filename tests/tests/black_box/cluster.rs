@@ -76,9 +76,13 @@ impl Demo {
 
     /// Kills a node as the system does, at once.
     pub fn kill(&self, node: u16) {
+        self.signal(node, "-9");
+    }
+
+    /// Sends a signal to a node's process.
+    pub fn signal(&self, node: u16, signal: &str) {
         let pid = std::fs::read_to_string(self.folder.join(format!("n{node}/pid"))).expect("it runs");
-        let status = Command::new("kill").args(["-9", pid.trim()]).status().expect("kill is there");
-        assert!(status.success());
+        assert!(Command::new("kill").args([signal, pid.trim()]).status().expect("kill is there").success());
     }
 
     /// Tells a node to stop, and waits until it has.

@@ -17,11 +17,6 @@ fn balances(demo: &Demo, node: u16) -> Option<Vec<i64>> {
     (0..ACCOUNTS).map(|account| balance(demo, node, account)).collect()
 }
 
-fn signal(demo: &Demo, node: u16, signal: &str) {
-    let pid = std::fs::read_to_string(demo.folder.join(format!("n{node}/pid"))).expect("it runs");
-    assert!(Command::new("kill").args([signal, pid.trim()]).status().expect("kill is there").success());
-}
-
 /// Makes a deposit on each account while a node stands still, behind some megabytes that it has to catch up with first. Lets it
 /// go on, and then does something. Gives the sum of the deposits that were acknowledged before, each another power of two.
 fn deposits_while_stopped(demo: &Demo, node: u16, then: impl FnOnce()) -> i64 {
@@ -38,7 +33,7 @@ fn deposits_while_stopped(demo: &Demo, node: u16, then: impl FnOnce()) -> i64 {
         let fill = br#"{"keys":1024,"size":4096}"#;
         demo.request(1, "POST", &format!("/call/kv/{entity}/fill"), &[], fill)
     };
-    signal(demo, node, "-STOP");
+    demo.signal(node, "-STOP");
     std::thread::scope(|threads| {
         for entity in 0..4 {
             let fill = &fill;
@@ -53,7 +48,7 @@ fn deposits_while_stopped(demo: &Demo, node: u16, then: impl FnOnce()) -> i64 {
         wait_until("a deposit is acknowledged", || acknowledged.load(Ordering::SeqCst) > 0);
         std::thread::sleep(Duration::from_millis(100));
         let before = acknowledged.load(Ordering::SeqCst);
-        signal(demo, node, "-CONT");
+        demo.signal(node, "-CONT");
         then();
         before
     })
@@ -142,7 +137,7 @@ fn a_backup_without_an_answer_of_a_node_is_none_and_the_cluster_goes_on() {
         }
     };
     add_all(0);
-    signal(&demo, 3, "-STOP");
+    demo.signal(3, "-STOP");
     let began = Instant::now();
     let failed = back_up(&demo, 1, &place);
     // The others may have found out already that it is silent. Then its shards are on their way.
@@ -153,7 +148,7 @@ fn a_backup_without_an_answer_of_a_node_is_none_and_the_cluster_goes_on() {
     let began = Instant::now();
     add_all(1);
     assert!(began.elapsed() < Duration::from_secs(10), "nobody stands still for ever: {:?}", began.elapsed());
-    signal(&demo, 3, "-CONT");
+    demo.signal(3, "-CONT");
     wait_until("a backup is taken again", || back_up(&demo, 1, &place).code == Some(0));
     let verified = millrace(&["backup", "verify", &place]);
     assert_eq!(verified.code, Some(0), "{}", verified.err);

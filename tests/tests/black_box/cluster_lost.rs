@@ -81,8 +81,10 @@ fn a_node_that_hears_no_majority_says_so() {
     let data = tempfile::tempdir().expect("a folder");
     let demo = Demo::start(&data.path().join("demo"));
     let called = load(&demo, 3, || {
-        demo.kill(1);
-        demo.kill(2);
+        // What the third node asks of them in this moment is under way when they are killed.
+        [1, 2].into_iter().for_each(|node| demo.signal(node, "-STOP"));
+        std::thread::sleep(Duration::from_millis(300));
+        [1, 2].into_iter().for_each(|node| demo.kill(node));
         std::thread::sleep(Duration::from_millis(7_000));
     });
     assert_answered(&called);

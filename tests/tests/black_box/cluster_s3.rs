@@ -314,12 +314,6 @@ fn contents_outlive_one_node_after_the_other() {
     }
 }
 
-/// Sends a signal to a node's process.
-fn signal(demo: &Demo, node: u16, signal: &str) {
-    let pid = std::fs::read_to_string(demo.folder.join(format!("n{node}/pid"))).expect("it runs");
-    assert!(Command::new("kill").args([signal, pid.trim()]).status().expect("kill is there").success());
-}
-
 #[test]
 fn a_content_that_is_replaced_while_it_travels_is_no_news() {
     if !has_programs(&["curl"]) {
@@ -333,7 +327,7 @@ fn a_content_that_is_replaced_while_it_travels_is_no_news() {
     let (file, _) = content(data.path(), "photo", 600_000);
     let arguments = ["-T", &file, "-m", "0.4", "-H", "content-type:", "-H", "Expect:"];
     // Node 3 is offered a content, and asks for the rest when it is gone.
-    signal(&demo, 3, "-STOP");
+    demo.signal(3, "-STOP");
     std::thread::scope(|threads| {
         for object in 0..8 {
             let (demo, arguments) = (&demo, &arguments);
@@ -341,7 +335,7 @@ fn a_content_that_is_replaced_while_it_travels_is_no_news() {
             threads.spawn(move || (0..3).for_each(|_| drop(curl(demo, 1, arguments, &format!("/photos/{object}")))));
         }
     });
-    signal(&demo, 3, "-CONT");
+    demo.signal(3, "-CONT");
     for object in 0..8 {
         put_file(&demo, 3, &format!("/photos/{object}"), &file);
     }
