@@ -1,7 +1,7 @@
 //! A node whose handlers run in workers, under faults: seeds find nothing, bugs planted in how attempts are treated are
 //! found, and a connection that is lost with any single frame loses nothing. Before that, what seeds have found, by hand.
 //!
-//! A program of its own: its seeds take a minute, and run beside those of the other programs.
+//! A program of its own: its seeds take half a minute, and run beside those of the other programs.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use millrace_sim::world::{Plan, trace};
 use millrace_store::MemoryCheckpoint;
 
 /// Seeds of one test run; `cargo run --release -p millrace-sim -- --workers --seeds N` runs more.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 700;
 
 /// Seeds within which each planted bug must be found, for each way to workers.
 const SEEDS_FOR_A_BUG: u64 = 100;
