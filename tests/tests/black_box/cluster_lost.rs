@@ -1,10 +1,11 @@
 //! What clients see of a cluster while nodes are lost and come back: each call gets an answer soon, and one that says what to do.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{StopOnDrop, assert_problem, binary, wait_until};
+use millrace_tests::{Connection, Foreground, StopOnDrop, assert_problem, binary, wait_until};
 
 use crate::cluster::Demo;
 
@@ -110,6 +111,39 @@ fn a_node_that_hears_no_majority_says_so() {
         demo.request(3, "GET", "/readyz", &[], b"").is_some_and(|reply| reply.status == 200)
     });
     assert_once_each(&demo, 3, called.len());
+}
+
+/// Entries that other nodes lack, as the owners of shards know it.
+fn lag(demo: &Demo, node: u16) -> Option<f64> {
+    let text = demo.request(node, "GET", "/metrics", &[], b"")?.text();
+    let lags = text.lines().filter(|line| line.starts_with("millrace_replication_lag_entries{"));
+    lags.map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+}
+
+/// They are read from the disk, as all nodes start anew, and have to come in messages that the node takes.
+#[test]
+fn a_node_that_lacks_thousands_of_small_entries_gets_them() {
+    const CALLS: usize = 6_000;
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::start(&data.path().join("demo"));
+    demo.kill(3);
+    let done = AtomicUsize::new(0);
+    let client = || {
+        let address = SocketAddr::from(([127, 0, 0, 1], demo.http_base));
+        let mut connection = Connection::open(address).expect("the node listens");
+        while done.load(Ordering::Relaxed) < CALLS {
+            let reply = connection.request("POST", "/call/counter/hot/add", &[], b"1").expect("the node lives");
+            done.fetch_add(usize::from(reply.status == 200), Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|threads| (0..16).for_each(|_| drop(threads.spawn(client))));
+    [1, 2].into_iter().for_each(|node| demo.kill(node));
+    let _nodes: Vec<Foreground> = (1..=3).map(|node| demo.revive(node)).collect();
+    wait_until("all nodes have all", || (1..=3).all(|node| demo.owns(node) && lag(&demo, node) == Some(0.0)));
+    demo.kill(1);
+    wait_until("the others go on", || {
+        demo.request(2, "GET", "/state/counter/hot", &[], b"").is_some_and(|reply| reply.status == 200)
+    });
 }
 
 #[test]
