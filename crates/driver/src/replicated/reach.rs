@@ -11,6 +11,7 @@ use millrace_shard::Token;
 
 use crate::core::Core;
 use crate::platform::Platform;
+use crate::replicated::seat::Seat;
 
 const MS: u64 = 1_000_000;
 
@@ -26,6 +27,10 @@ const DETOUR_NS: u64 = limits::DETOUR_MS * MS;
 /// Who says something by detour does not hear this node for so long. By then this node's link to it is down as well, or it has
 /// said something else by detour.
 const DEAF_NS: u64 = limits::UNREACHED_MS * MS;
+
+/// Entries that nothing has been committed of for so long may wait for ever: a replica that answers may lack what comes
+/// before them, or its disk may stand still. A disk that is merely slow takes less.
+const UNCOMMITTED_NS: u64 = 5_000 * MS;
 
 /// After so much silence, what comes does not even wait.
 const HOPELESS_NS: u64 = limits::ARRIVAL_MS * MS;
@@ -95,6 +100,17 @@ pub(crate) fn waits_until_ns(since_ns: u64, silent_ns: u64) -> u64 {
     if silent_ns >= HOPELESS_NS { since_ns } else { since_ns.saturating_add(HOPELESS_NS) }
 }
 
+impl Seat {
+    /// Time has passed. Says whether entries of this owner have waited for too long until enough replicas have them.
+    pub(super) fn is_stuck(&mut self, passed_ns: u64) -> bool {
+        let (committed, last) = (self.replica.log().committed(), self.replica.log().last().lsn);
+        let waits = committed == self.uncommitted.0 && committed < last;
+        let waited_ns = if waits { self.uncommitted.1.saturating_add(passed_ns) } else { 0 };
+        self.uncommitted = (committed, waited_ns);
+        waited_ns >= UNCOMMITTED_NS
+    }
+}
+
 impl<P: Platform> Core<P> {
     /// The link to another node is up: what waited for it goes on.
     pub fn peer_linked(&mut self, node: NodeId) {
@@ -139,11 +155,14 @@ impl<P: Platform> Core<P> {
                 nodes.push(*node);
             }
         }
-        let mut shards = BTreeSet::new();
+        let (mut shards, mut stuck) = (BTreeSet::new(), BTreeSet::new());
         for (shard, seat) in &mut replicated.seats {
             // A replica by itself is its own majority.
             let asks_others = seat.serving.is_some() && seat.replica.log().set().majority() > 1;
             seat.silent_ns = if asks_others { seat.silent_ns.saturating_add(passed_ns) } else { 0 };
+            if asks_others && seat.is_stuck(passed_ns) {
+                stuck.insert(*shard);
+            }
             if seat.silent_ns >= GIVEN_UP_NS {
                 replicated.reach.cut_off.insert(*shard, seat.silent_ns);
                 shards.insert(*shard);
@@ -154,6 +173,10 @@ impl<P: Platform> Core<P> {
         if !shards.is_empty() {
             let held = self.pending.unanswered_by_any(&shards);
             self.give_up_requests(held, "the node cannot reach a majority of the nodes");
+        }
+        if !stuck.is_empty() {
+            let held = self.pending.unanswered_by_any(&stuck);
+            self.give_up_requests(held, "too few nodes take what the shard writes");
         }
     }
 

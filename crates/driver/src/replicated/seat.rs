@@ -42,6 +42,8 @@ pub(crate) struct Seat {
     pub to_open: Option<(Epoch, Lsn)>,
     /// The epoch in which the shard is open here.
     pub serving: Option<Epoch>,
+    /// What was committed at the last look, and for how long the entries behind it have waited. In nanoseconds.
+    pub uncommitted: (Lsn, u64),
     /// The last epoch that the owner before has handed to this node. It held nothing locked when it let go.
     pub handed: Option<Epoch>,
     pub gate: Gate,
@@ -72,6 +74,7 @@ impl Seat {
             tail,
             to_open: None,
             serving: None,
+            uncommitted: (Lsn::ZERO, 0),
             handed: None,
             gate: Gate::default(),
             held: None,

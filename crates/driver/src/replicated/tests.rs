@@ -130,3 +130,19 @@ fn a_replica_holds_what_its_owner_has_once_that_is_on_its_disk() {
     assert!(seat.replica.holds_of(Epoch(2), Lsn(1)) && !seat.replica.holds_of(Epoch(2), Lsn(2)));
     assert!(!seat.replica.holds_of(Epoch(1), Lsn(2)), "that owner has no say any more");
 }
+
+#[test]
+fn entries_that_nobody_else_takes_wait_for_a_bounded_time() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let mut seat = follower();
+    assert!(!(0..9).any(|_| seat.is_stuck(SECOND_NS)), "it has no entries");
+    let number = append(&mut seat, 1, 0, EntryId::ZERO, vec![entry(1, 1), entry(1, 2)]).expect("a write");
+    written(&mut seat, number);
+    let waited = (1..9).find(|_| seat.is_stuck(SECOND_NS));
+    assert_eq!(waited, Some(5), "not before, as a disk may be slow");
+    append(&mut seat, 1, 1, EntryId::new(Epoch(1), Lsn(2)), Vec::new());
+    assert!(!seat.is_stuck(SECOND_NS), "one of them is committed");
+    assert!(seat.is_stuck(9 * SECOND_NS), "and the other is not");
+    append(&mut seat, 1, 2, EntryId::new(Epoch(1), Lsn(2)), Vec::new());
+    assert!(!seat.is_stuck(9 * SECOND_NS));
+}
