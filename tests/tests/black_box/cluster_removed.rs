@@ -31,6 +31,7 @@ fn assert_says_that_it_was_removed(demo: &Demo, node: u16, process: &Foreground)
     let line = "was removed from its cluster";
     wait_until("it is in the log", || process.err().contains(line));
     assert_eq!(process.err().matches(line).count(), 1, "it is said once: {}", process.err());
+    assert!(!process.err().contains("was that node rescued"), "nobody disputes it: {}", process.err());
 }
 
 #[test]

@@ -152,8 +152,8 @@ pub(crate) struct Cluster {
     used_level: AtomicU32,
     /// This node was removed from the cluster.
     is_removed: AtomicBool,
-    /// One node says so, and a majority does not.
-    is_disputed: AtomicBool,
+    /// Since when one node says so, and a majority does not. 0: it is not so. The highest number: that was told.
+    disputed_ns: AtomicU64,
     /// This node is about to stop.
     pub is_leaving: AtomicBool,
     /// What this node's shards need no more of the versions that guidance keeps.
@@ -251,7 +251,7 @@ impl Cluster {
             stillness: Stillness::default(),
             used_level: AtomicU32::new(0),
             is_removed: AtomicBool::new(false),
-            is_disputed: AtomicBool::new(false),
+            disputed_ns: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             unneeded: Mutex::default(),
             has_news: AtomicBool::new(false),
@@ -304,8 +304,16 @@ impl Cluster {
     /// Another node says that this one was removed. A node that hears a majority knows better.
     pub(crate) fn told_removed(&self, by: NodeId, now_ns: u64) {
         if !self.hears_majority(now_ns) {
-            self.note_removed();
-        } else if !self.is_disputed.swap(true, Ordering::AcqRel) {
+            return self.note_removed();
+        }
+        // Those that have yet to hear of a removal are heard for a moment.
+        let since_ns = match self.disputed_ns.compare_exchange(0, now_ns, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => now_ns,
+            Err(since_ns) => since_ns,
+        };
+        if now_ns >= since_ns.saturating_add(DISPUTE_NS)
+            && self.disputed_ns.swap(u64::MAX, Ordering::AcqRel) != u64::MAX
+        {
             tracing::error!(
                 node = by.0,
                 "a node says that this one was removed, and a majority says that it was not: was that node rescued while \
@@ -535,6 +543,9 @@ impl Cluster {
         locked(&self.asked).waiting.remove(&number);
     }
 }
+
+/// For how long one node may say that this one was removed while a majority speaks with it. Then something is wrong.
+const DISPUTE_NS: u64 = 5_000_000_000;
 
 fn too_old(used: u32) -> Error {
     let message = format!(
