@@ -241,6 +241,11 @@ fn what_a_cluster_cannot_do_is_refused_with_a_sentence() {
     assert!(refused(&["serve", "--cluster-data", folder]).contains("cluster.json"));
     let three = ["127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "127.0.0.1:4,127.0.0.1:5,127.0.0.1:6"];
     let init = ["cluster", "init", "--data", folder, "--http", three[0], "--peer", three[1]];
+    let twice = "127.0.0.1:1,127.0.0.1:1,127.0.0.1:3";
+    for (http, peer) in [(twice, three[1]), (three[1], three[1])] {
+        let init = ["cluster", "init", "--data", folder, "--http", http, "--peer", peer];
+        assert!(refused(&init).contains("given twice"), "{http} {peer}");
+    }
     let made = Command::new(binary()).args(init).output().expect("started");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     assert!(refused(&init).contains("n1") || refused(&init).contains("authority"), "it overwrites nothing");

@@ -1,5 +1,6 @@
 //! `millrace cluster init`: the directories of a new cluster's nodes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -117,8 +118,12 @@ pub(super) fn new_id() -> ClusterId {
 /// # Errors
 /// A sentence that names an address that cannot be one.
 pub(super) fn entries_of(members: &[Addresses]) -> Result<Vec<MemberEntry>, Failure> {
+    let mut known = BTreeSet::new();
     for address in members.iter().flat_map(|member| [&member.http, &member.peer].into_iter().chain(&member.s3)) {
         check_address(address)?;
+        if !known.insert(address) {
+            return Err(format!("{address}: it is given twice, and each address is one node's for one purpose").into());
+        }
     }
     let entry = |(index, member): (usize, &Addresses)| MemberEntry {
         node: u16::try_from(index + 1).unwrap_or(u16::MAX),
