@@ -27,7 +27,7 @@ const account = service({
 const trip = service({
   book: workflow(async (ctx, guest) => {
     ctx.compensate("account", guest, "deposit", 80);
-    const token = await ctx.step("token", async () => `token of ${guest}`);
+    const token = await ctx.step("token", async () => `token of ${guest}`, { retry: { attempts: 3, firstMs: 5 } });
     await ctx.sleep(1);
     await ctx.call("account", guest, "deposit", 100);
     ctx.log("booked", guest);

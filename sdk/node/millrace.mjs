@@ -1,5 +1,4 @@
 // A worker in plain Node.js: request and reply over HTTP/1.1, as docs/internals/worker-protocol.md says.
-//
 // The functions have the names and types of millrace.d.ts, so one file runs inside the store or here. Each
 // turn runs the handler from its start and feeds it the results so far, one at a time.
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
@@ -26,15 +25,8 @@ const bytes = (data) => { const b = Buffer.from(data); return Buffer.concat([u32
 const limit = ({ timeoutMs } = {}) => (timeoutMs === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), u64(timeoutMs)]));
 const packValue = ({ kind, data }) => Buffer.concat([Buffer.from([kind]), bytes(data)]);
 const packError = ({ code, message, detail = "" }) => Buffer.concat([code, message, detail].map(bytes));
+const retryText = (r) => (r ? JSON.stringify({ attempts: r.attempts === Infinity ? "unlimited" : r.attempts, first_ms: r.firstMs, longest_ms: r.longestMs }) : "");
 const packResult = (r) => Buffer.concat(r.code ? [Buffer.from([1]), packError(r)] : [Buffer.from([0]), packValue(r)]);
-
-/** The server's names of what `{ retry: { attempts, firstMs, longestMs } }` says, as `millrace.d.ts` has it. */
-function packRetry(retry) {
-  if (!retry) return Buffer.alloc(0);
-  const { attempts, firstMs, longestMs, ...unknown } = retry;
-  if (Object.keys(unknown).length > 0) throw new TypeError(`retry: ${Object.keys(unknown)[0]} is not attempts, firstMs or longestMs`);
-  return bytes(JSON.stringify({ attempts: attempts === Infinity ? "unlimited" : attempts, first_ms: firstMs, longest_ms: longestMs }));
-}
 
 function frame(type, payload, flags = 0) {
   if (payload.length > PAYLOAD_LIMIT) throw new ProtocolError("a frame is too large");
@@ -196,7 +188,7 @@ class Attempt {
     return sorted.filter(([n]) => n.startsWith(prefix) && (after === undefined || Buffer.compare(Buffer.from(n), Buffer.from(after)) > 0)).slice(0, limit);
   }
   async step(name, code, { retry } = {}) {
-    const operation = this.issue(STEP, bytes(name), packRetry(retry));
+    const operation = this.issue(STEP, bytes(name), bytes(retryText(retry)));
     let result = await this.result(operation);
     if (result.kind === RAW && result.data.length === 0) {
       const at = this.inputs.findIndex((given) => given.operation === operation);
@@ -223,7 +215,7 @@ class Attempt {
       delete: (name) => this.write(name, null),
       fields: (options) => this.scan(options).map(([name]) => name),
       entries: (options) => this.scan(options).map(([name, value]) => [name, fromValue(value)]),
-      call: (s, k, h, i, { retry } = {}) => this.perform(retry ? [CALL, 1] : CALL, target(s, k, h, i), packRetry(retry)),
+      call: (s, k, h, i, { retry } = {}) => this.perform(retry ? [CALL, 1] : CALL, target(s, k, h, i), retry ? bytes(retryText(retry)) : Buffer.alloc(0)),
       send: (s, k, h, i, { delay_ms = 0, id = "" } = {}) => this.perform(id ? [SEND, 1] : SEND, target(s, k, h, i), u64(delay_ms), id ? bytes(id) : Buffer.alloc(0)),
       signal: (id, name, payload) => this.emit(SIGNAL, Buffer.concat([id, name, JSON.stringify(payload ?? null)].map(bytes))),
       compensate: (s, k, h, i) => this.emit(COMPENSATE, target(s, k, h, i)),

@@ -84,6 +84,9 @@ def test_calls(server: FakeServer) -> None:
 def test_workflows_and_routes(server: FakeServer) -> None:
     assert run(server.call("trip", "t", "book", "ann")) == "token of ann"
     assert server.logs == [(1, "booked ann")]
+    # The names of millrace.d.ts, as the server has them.
+    step = next(frame for frame in server.frames if frame.type is Type.STEP)
+    assert step.payload.endswith(b'{"attempts":3,"first_ms":5}')
     assert server.compensations == [("account", b"ann", "deposit", b"80")]
     assert run(server.request("POST", "/account/deposit/a%20b", {"amount": 5})) == (200, 5)
     assert run(server.request("GET", "/account/text")) == (418, b"hi")
