@@ -7,6 +7,7 @@
 mod alone;
 mod beside;
 mod on_workers;
+mod quiet;
 mod rest;
 
 use millrace_shard::Input;

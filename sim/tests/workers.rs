@@ -10,20 +10,18 @@ use millrace_api::Intervention;
 use millrace_base::{ShardId, shard_of_key};
 use millrace_driver::question::Intervene;
 use millrace_driver::{Job, Question};
-use millrace_shard::{Invoke, Reply, RequestInfo, ResultNames, Token};
+use millrace_shard::{Invoke, Reply, RequestInfo, Token};
 use millrace_sim::bugs::PlantedBug;
 use millrace_sim::clock::SimClock;
-use millrace_sim::disk::SimDisk;
 use millrace_sim::happened::Thing;
 use millrace_sim::net::Fate;
 use millrace_sim::node::{Machine, Node, Setup};
-use millrace_sim::random::{Rng, SimRandom};
+use millrace_sim::random::Rng;
 use millrace_sim::rig::APP;
 use millrace_sim::runner::{self, Totals};
 use millrace_sim::script::{Callee, Script};
 use millrace_sim::workers::{Way, WorkerPlan};
 use millrace_sim::world::{Plan, trace};
-use millrace_store::MemoryCheckpoint;
 
 /// Seeds of one test run; `cargo run --release -p millrace-sim -- --workers --seeds N` runs more.
 const SEEDS: u64 = 700;
@@ -53,16 +51,8 @@ struct World {
 impl World {
     fn new(way: Way) -> Self {
         let clock = Arc::new(SimClock::new(1_000_000_000));
-        let machine = Machine {
-            disk: SimDisk::new(1),
-            checkpoint: Arc::new(MemoryCheckpoint::new()),
-            clock: Arc::clone(&clock) as _,
-            random: Arc::new(SimRandom::new(2)),
-            shard_count: 2,
-            result_names: ResultNames::Plain,
-            workers: Some(WorkerPlan { way, frames: Rc::default(), lose_at: None }),
-            bug: None,
-        };
+        let workers = Some(WorkerPlan { way, frames: Rc::default(), lose_at: None });
+        let machine = Machine { workers, ..Machine::quiet(Arc::clone(&clock) as _) };
         let setup = Setup {
             cores: 2,
             look_ns: 1_000,

@@ -35,13 +35,10 @@ mod tests {
 
     use millrace_base::{ShardId, shard_of_key};
     use millrace_driver::{FastRead, Job};
-    use millrace_shard::{Invoke, Reply, RequestInfo, ResultNames, Token};
-    use millrace_store::MemoryCheckpoint;
+    use millrace_shard::{Invoke, Reply, RequestInfo, Token};
 
     use super::super::{Machine, Node, Setup};
     use crate::clock::SimClock;
-    use crate::disk::SimDisk;
-    use crate::random::SimRandom;
     use crate::rig::{APP, route_call};
     use crate::script::{Callee, Script};
 
@@ -73,16 +70,7 @@ mod tests {
         /// The same; each look at the clock takes so long, and a read as long as one look.
         fn with_looks_of(look_ns: u64) -> Self {
             let clock = Arc::new(SimClock::new(1_000_000_000));
-            let machine = Machine {
-                disk: SimDisk::new(1),
-                checkpoint: Arc::new(MemoryCheckpoint::new()),
-                clock: Arc::clone(&clock) as _,
-                random: Arc::new(SimRandom::new(2)),
-                shard_count: 2,
-                result_names: ResultNames::Plain,
-                workers: None,
-                bug: None,
-            };
+            let machine = Machine::quiet(Arc::clone(&clock) as _);
             let setup = Setup {
                 cores: 1,
                 look_ns,
