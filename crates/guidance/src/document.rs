@@ -159,7 +159,7 @@ pub struct NextApp {
 }
 
 /// A version of an app that all nodes have loaded, and that does not serve.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptApp {
     /// The app's name.

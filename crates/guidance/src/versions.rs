@@ -11,14 +11,14 @@ use crate::document::{AppEntry, Guidance, KEPT_LEVEL, KeptApp};
 use crate::leader::Leader;
 
 impl Guidance {
-    /// An app was replaced or removed: what served is kept. Says whether it is; its files are needed then.
+    /// An app was replaced or removed: what served is kept, once all nodes know what that is. Says whether its files are
+    /// needed: they also are if the same content serves.
     pub fn keep(&mut self, app: &str, replaced: &AppEntry) -> bool {
         let AppEntry { deployment, content, .. } = replaced;
-        if self.feature_level < KEPT_LEVEL || self.needs_files(app, content) {
-            return self.needs_files(app, content);
+        if self.feature_level >= KEPT_LEVEL && !self.needs_files(app, content) {
+            self.kept.push(KeptApp { app: app.to_owned(), deployment: *deployment, content: content.clone() });
         }
-        self.kept.push(KeptApp { app: app.to_owned(), deployment: *deployment, content: content.clone() });
-        true
+        self.needs_files(app, content)
     }
 
     /// The same in a cluster that is being made. All its nodes will be of this build, or a later one.
@@ -60,7 +60,8 @@ impl Leader {
                 })
             })
         };
-        let kept = next.kept.iter().filter(|kept| !is_unneeded(kept.deployment)).cloned().collect();
+        let mut kept = std::mem::take(&mut next.kept);
+        kept.retain(|kept| !is_unneeded(kept.deployment));
         next.kept = kept;
     }
 }

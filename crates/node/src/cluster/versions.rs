@@ -2,7 +2,6 @@
 //!
 //! `docs/internals/guidance.md` says when a version is forgotten, and why that is safe.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +57,10 @@ pub(super) fn replaced(
         let mut handlers = loaded.services.iter().flat_map(|service| &service.handlers);
         handlers.any(|(_, kind)| *kind == HandlerKind::Workflow)
     });
-    let is_kept = has_workflows && next.keep(app, before);
-    match store.filter(|_| !is_kept && !next.needs_files(app, &before.content)) {
+    if has_workflows {
+        next.keep(app, before);
+    }
+    match store.filter(|_| !next.needs_files(app, &before.content)) {
         Some(store) => rows::deletions_of_app(store, app, &before.content),
         None => Vec::new(),
     }
@@ -85,6 +86,6 @@ pub(super) fn refuse_if_full(present: &Guidance) -> Result<(), Error> {
 pub(super) fn forgotten(present: &Guidance, next: &Guidance, store: Option<&mut Store>) -> Vec<Write> {
     let Some(store) = store else { return Vec::new() };
     let is_gone = |kept: &&KeptApp| !next.needs_files(&kept.app, &kept.content);
-    let gone: BTreeSet<&KeptApp> = present.kept.iter().filter(is_gone).collect();
-    gone.into_iter().flat_map(|kept| rows::deletions_of_app(store, &kept.app, &kept.content)).collect()
+    let gone = present.kept.iter().filter(is_gone);
+    gone.flat_map(|kept| rows::deletions_of_app(store, &kept.app, &kept.content)).collect()
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use millrace_base::limits;
-use millrace_node::{DataDirectory, Member, found};
+use millrace_node::{DataDirectory, Member, S3_USERS_FILE, found};
 use millrace_replica::NodeId;
 
 use super::InitArgs;
@@ -52,8 +52,7 @@ pub(super) fn run(args: &InitArgs, from: &Path, members: &[Addresses]) -> Result
         }
     }
     // No front can be given to a cluster later.
-    if members.iter().all(|member| member.s3.is_none()) && (from.join("s3-users.json").exists() || has_contents(from)?)
-    {
+    if members.iter().all(|member| member.s3.is_none()) && (from.join(S3_USERS_FILE).exists() || has_contents(from)?) {
         return Err(format!("{} keeps objects: give --s3, an address for each node", from.display()).into());
     }
     let authority = args.data.join("authority");
