@@ -179,7 +179,7 @@ impl Operation {
 }
 
 /// All operations of a run.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Ledger {
     pub operations: Vec<Operation>,
     waiting: BTreeMap<Token, usize>,

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use millrace_sim::cluster::{ClusterBug, Counts, Plan, World};
 
 /// The bugs that few seeds find. The others of the list need more than a test has time for.
-const FOUND: [ClusterBug; 7] = [
+const FOUND: [ClusterBug; 9] = [
     ClusterBug::DurableBeforeQuorum,
     ClusterBug::ApplyUncommitted,
     ClusterBug::KeepMemory,
@@ -15,6 +15,8 @@ const FOUND: [ClusterBug; 7] = [
     ClusterBug::RunHandedOn,
     ClusterBug::OpeningUntold,
     ClusterBug::DetourUntold,
+    ClusterBug::AddWhileStill,
+    ClusterBug::CopyTooEarly,
 ];
 
 /// `MILLRACE_CLUSTER_SEEDS`: how many runs, from seed `MILLRACE_CLUSTER_FIRST` on.
@@ -84,6 +86,16 @@ fn nobody_waits_for_two_nodes_that_do_not_hear_each_other() {
     assert_eq!(all.times("pair cut for long"), seeds);
 }
 
+/// A cluster that is made of a copy goes on from what clients had been told at the copy's moment.
+#[test]
+fn a_copy_of_a_node_is_of_one_moment() {
+    let seeds = number("MILLRACE_CLUSTER_SEEDS", 80) / 2;
+    let (all, runs_with) = nothing_is_found(number("MILLRACE_CLUSTER_FIRST", 1), seeds, Plan::of_backups);
+    println!("{all}\nin so many of {seeds} seeds: {runs_with}");
+    assert!(runs_with.times("backup taken") * 100 >= seeds * 40, "backups in too few seeds: {runs_with}");
+    assert!(runs_with.times("backup given up") * 100 >= seeds * 20, "backups fail in too few seeds: {runs_with}");
+}
+
 #[test]
 fn planted_bugs_are_found() {
     std::panic::set_hook(Box::new(|_| {}));
@@ -91,6 +103,10 @@ fn planted_bugs_are_found() {
     let is_found = |bug: ClusterBug, seed| {
         if bug == ClusterBug::DetourUntold {
             let plan = Plan { bug: Some(bug), ..Plan::of_one_pair_cut(seed) };
+            return run(plan, &mut (Counts::default(), Counts::default())).is_some();
+        }
+        if matches!(bug, ClusterBug::AddWhileStill | ClusterBug::CopyTooEarly) {
+            let plan = Plan { bug: Some(bug), ..Plan::of_backups(seed) };
             return run(plan, &mut (Counts::default(), Counts::default())).is_some();
         }
         let steps = usize::try_from(number("MILLRACE_CLUSTER_STEPS", 1_500)).unwrap_or(usize::MAX);

@@ -180,4 +180,6 @@ pub enum DriverBug {
     HandOnLocked,
     /// A shard that was let go of speaks on.
     SpeakHandedOn,
+    /// A shard that stands still adds entries all the same.
+    AddWhileStill,
 }

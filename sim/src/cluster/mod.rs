@@ -3,6 +3,7 @@
 //!
 //! The log of a core is a list of records of which a first part is durable. `docs/internals/simulation.md` has the rest.
 
+mod backup;
 mod links;
 mod node;
 mod oracle;
@@ -41,6 +42,10 @@ named! {
         HandOnLocked = "hand-on-locked",
         /// A shard that was let go of speaks on.
         SpeakHandedOn = "speak-handed-on",
+        /// Shards that stand still add entries all the same.
+        AddWhileStill = "add-while-still",
+        /// A node is copied before it has all that the others have.
+        CopyTooEarly = "copy-too-early",
         /// A lease runs from the receipt of its grant.
         LeaseFromReceipt = "lease-from-receipt",
         /// An entry of an earlier epoch is committed because a majority holds it.
@@ -67,7 +72,8 @@ impl ClusterBug {
             ClusterBug::RunHandedOn => Some(DriverBug::RunHandedOn),
             ClusterBug::HandOnLocked => Some(DriverBug::HandOnLocked),
             ClusterBug::SpeakHandedOn => Some(DriverBug::SpeakHandedOn),
-            ClusterBug::LeaseFromReceipt | ClusterBug::CommitOldEpoch => None,
+            ClusterBug::AddWhileStill => Some(DriverBug::AddWhileStill),
+            ClusterBug::CopyTooEarly | ClusterBug::LeaseFromReceipt | ClusterBug::CommitOldEpoch => None,
         }
     }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::{
-    Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, first_nonce,
+    Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, Standing,
+    first_nonce,
 };
 use millrace_func::Limits;
 use millrace_log::{AppendReport, Committed, Space};
@@ -115,6 +116,36 @@ impl Node {
             replies: Vec::new(),
             lost_records: 0,
         }
+    }
+
+    /// A node whose disk holds that, and whose checkpoint nothing.
+    #[must_use]
+    pub fn of_disks(id: NodeId, (rate, starts): (u64, u64), disks: Disks) -> Self {
+        Self { disks, starts, ..Self::new(id, rate) }
+    }
+
+    /// What its disk would hold after a power cut.
+    #[must_use]
+    pub fn disks(&self) -> Disks {
+        self.disks.clone()
+    }
+
+    /// Has all cores stand still; gives the shards that are open here.
+    pub fn stand_still(&mut self, for_ns: u64) -> Vec<Standing> {
+        let cores = self.process.iter_mut().flat_map(|process| &mut process.cores);
+        cores.flat_map(|driven| driven.core.stand_still(for_ns)).collect()
+    }
+
+    /// Has all cores go on.
+    pub fn go_on(&mut self) {
+        let cores = self.process.iter_mut().flat_map(|process| &mut process.cores);
+        cores.for_each(|driven| driven.core.go_on());
+    }
+
+    /// Whether its disk has all of that.
+    #[must_use]
+    pub fn holds_all(&self, standing: &[Standing]) -> bool {
+        self.process.as_ref().is_some_and(|process| process.cores.iter().all(|driven| driven.core.holds_all(standing)))
     }
 
     /// The number of its process, or 0 while it is down.

@@ -11,6 +11,7 @@ use millrace_replica::{EntryKind, LogEntry, NodeId, ReplicaSet};
 use millrace_shard::{Invoke, Reply, RequestInfo, Token};
 use millrace_store::{MemoryCheckpoint, Store};
 
+use super::backup::Backups;
 use super::links::{Links, Weather};
 use super::node::{Node, Nodes, RoleNews, Shared};
 use super::oracle::Oracle;
@@ -22,7 +23,7 @@ use crate::rig::{APP, route_call};
 use crate::script::Script;
 use crate::workload;
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// How long somebody may wait after the last shard was opened: decisions are told again each second.
 const LONGEST_WAIT_NS: u64 = 5_000 * MS;
@@ -42,13 +43,21 @@ pub struct Plan {
     pub is_traced: bool,
     /// The only fault is that two nodes do not hear each other for most of the run. Then nobody may wait for long.
     pub is_one_pair_cut: bool,
+    /// Now and then, once in so many steps, a backup is taken; never for 0.
+    pub backup_every: u64,
 }
 
 impl Plan {
     /// A usual run.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, steps: 1_500, bug: None, is_traced: false, is_one_pair_cut: false }
+        Self { seed, steps: 1_500, bug: None, is_traced: false, is_one_pair_cut: false, backup_every: 0 }
+    }
+
+    /// A usual run in which backups are taken.
+    #[must_use]
+    pub fn of_backups(seed: u64) -> Self {
+        Self { backup_every: 25, ..Self::new(seed) }
     }
 
     /// A run in which two nodes do not hear each other, and all others hear both.
@@ -76,6 +85,7 @@ pub struct Summary {
 }
 
 /// How often faults begin, once in so many steps; never for 0.
+#[derive(Default)]
 struct Faults {
     crash: u64,
     cut: u64,
@@ -87,18 +97,19 @@ struct Faults {
 
 /// See the module's documentation.
 pub struct World {
-    plan: Plan,
+    pub(super) plan: Plan,
     rng: Rng,
-    shared: Shared,
-    ids: Vec<NodeId>,
-    nodes: Nodes,
-    oracle: Oracle,
-    ledger: Ledger,
+    pub(super) shared: Shared,
+    pub(super) ids: Vec<NodeId>,
+    pub(super) nodes: Nodes,
+    pub(super) oracle: Oracle,
+    pub(super) ledger: Ledger,
+    pub(super) backups: Backups,
     faults: Faults,
     /// When guidance looks for dead nodes next.
     next_look_ns: u64,
     heal_at_ns: u64,
-    counts: Counts,
+    pub(super) counts: Counts,
     last_owner: BTreeMap<ShardId, NodeId>,
     /// When the last shard was opened.
     opened_ns: u64,
@@ -109,7 +120,7 @@ pub struct World {
     trace: Vec<String>,
 }
 
-type Checked = Result<(), String>;
+pub(super) type Checked = Result<(), String>;
 
 /// Applies an entry to a state.
 ///
@@ -149,15 +160,22 @@ impl World {
             move_log: sometimes(120),
             hand_on: sometimes(120),
         };
+        let oracle = Oracle::new(&shared.sets);
+        Self { rng, faults, ..Self::with(plan, shared, ids, nodes, oracle) }
+    }
+
+    /// A world without faults.
+    pub(super) fn with(plan: Plan, shared: Shared, ids: Vec<NodeId>, nodes: Nodes, oracle: Oracle) -> Self {
         Self {
-            oracle: Oracle::new(&shared.sets),
+            rng: Rng::new(plan.seed),
+            backups: Backups::new(plan.seed),
+            oracle,
             plan,
-            rng,
             shared,
             ids,
             nodes,
             ledger: Ledger::default(),
-            faults,
+            faults: Faults::default(),
             next_look_ns: 0,
             heal_at_ns: 0,
             counts: Counts::default(),
@@ -203,7 +221,7 @@ impl World {
         world.trace
     }
 
-    fn note(&mut self, line: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         if self.plan.is_traced {
             if self.trace.len() >= TRACE_LINES {
                 self.trace.remove(0);
@@ -212,7 +230,7 @@ impl World {
         }
     }
 
-    fn now_ns(&self) -> u64 {
+    pub(super) fn now_ns(&self) -> u64 {
         self.shared.now.get()
     }
 
@@ -237,6 +255,7 @@ impl World {
             self.guide();
             self.issue();
             self.move_nodes(true)?;
+            self.back_up()?;
             self.look_for_those_who_wait_for_a_pair()?;
         }
         self.settle()
@@ -423,11 +442,7 @@ impl World {
         self.counts.note("shard handed on", handed_on);
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + 100 * MS;
-            let is_gone = |node: &Node| {
-                let is_still = node.paused_until_ns > now_ns;
-                node.process.is_none() || is_still || !self.shared.links.hears_most(node.id, &self.ids)
-            };
-            let is_dead: BTreeMap<NodeId, bool> = self.nodes.values().map(|node| (node.id, is_gone(node))).collect();
+            let is_dead: BTreeMap<NodeId, bool> = self.ids.iter().map(|id| (*id, self.is_gone(*id))).collect();
             let replaced = self.oracle.look(now_ns, &is_dead, &mut self.rng, &mut self.nodes);
             self.counts.note("owner replaced", replaced);
             let (moved, forgotten) = self.oracle.look_at_holders(now_ns, &mut self.rng, &mut self.nodes);
@@ -442,6 +457,13 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether guidance hears nothing of a node.
+    pub(super) fn is_gone(&self, id: NodeId) -> bool {
+        let node = &self.nodes[&id];
+        let is_still = node.paused_until_ns > self.now_ns();
+        node.process.is_none() || is_still || !self.shared.links.hears_most(id, &self.ids)
     }
 
     fn issue(&mut self) {
@@ -541,11 +563,11 @@ impl World {
     }
 
     /// The faults are over: everything is answered, everybody has everything, and what clients saw fits together.
-    fn settle(&mut self) -> Result<usize, String> {
+    pub(super) fn settle(&mut self) -> Result<usize, String> {
         self.note(|| "the faults are over".to_owned());
         self.shared.links.heal();
         self.shared.links.set_weather(Weather { lost: 0, doubled: 0, late_ns: MS });
-        self.faults = Faults { crash: 0, cut: 0, pause: 0, appoint: 0, move_log: 0, hand_on: 0 };
+        self.faults = Faults::default();
         for id in self.ids.clone() {
             if let Some(node) = self.nodes.get_mut(&id) {
                 node.paused_until_ns = 0;
@@ -637,7 +659,7 @@ impl World {
         Err(format!("operations wait though every shard has been open for long: {waits:?}, {left:?}, {shards}"))
     }
 
-    fn is_served(&mut self) -> bool {
+    pub(super) fn is_served(&mut self) -> bool {
         (0..self.shared.shard_count).map(ShardId).all(|shard| {
             let owner = self.oracle.owner(shard);
             self.nodes.get_mut(&owner).is_some_and(|node| node.serving(shard).is_some())

@@ -11,7 +11,7 @@ use millrace_replica::{Epoch, ShardLog};
 
 use super::Seat;
 use crate::core::Core;
-use crate::platform::Platform;
+use crate::platform::{DriverBug, Platform};
 
 /// Entries of a shard that wait, in order.
 pub(crate) type Held = VecDeque<(Lsn, Bytes)>;
@@ -31,12 +31,13 @@ impl<P: Platform> Core<P> {
     /// Has no shard of this core add an entry for so long, or until [`Core::go_on`]. Gives the shards that are open here.
     pub fn stand_still(&mut self, for_ns: u64) -> Vec<Standing> {
         let now_ns = self.platform.monotonic_ns();
+        let is_planted = self.platform.has_planted(DriverBug::AddWhileStill);
         let Some(replicated) = &mut self.replicated else { return Vec::new() };
         replicated.still_until_ns = Some(now_ns.saturating_add(for_ns));
         let mut standing = Vec::new();
         for (shard, seat) in &mut replicated.seats {
             // Nothing of other shards rests on one that runs no functions.
-            if seat.options.is_some() {
+            if seat.options.is_some() && !is_planted {
                 seat.held.get_or_insert_default();
             }
             if let Some(epoch) = seat.serving {
