@@ -4,10 +4,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Foreground, Output, StopOnDrop, assert_problem, binary, millrace, repository, wait_until};
+use millrace_tests::{
+    Foreground, Output, StopOnDrop, assert_problem, binary, has_programs, millrace, repository, wait_until,
+};
 
 use crate::cluster::Demo;
 use crate::cluster_elastic::{ACCOUNTS, OPENED_WITH, balance, call, transfer};
+use crate::cluster_s3::{add_ann, done, put};
 
 fn back_up(demo: &Demo, node: u16, place: &str) -> Output {
     millrace(&["backup", place, "--url", &format!("http://127.0.0.1:{}", demo.http_base + node - 1)])
@@ -162,11 +165,81 @@ fn what_cannot_be_backed_up_yet_says_so() {
     let refused = demo.request(1, "POST", "/backup", &[], b"").expect("it answers");
     assert_problem(&refused, 501, "not-yet-supported");
     assert!(refused.text().contains("does not hold 8 of 20 shards"), "{}", refused.text());
-    let demo = Demo::with_s3(&data.path().join("objects"));
-    let url = format!("http://127.0.0.1:{}", demo.http_base);
-    let user = millrace(&["s3", "user", "add", "ann", "--url", &url]);
-    assert_eq!(user.code, Some(0), "{}", user.err);
-    let refused = demo.request(1, "POST", "/backup", &[], b"").expect("it answers");
-    assert_problem(&refused, 501, "not-yet-supported");
-    assert!(refused.text().contains("objects"), "{}", refused.text());
+}
+
+/// A content that is too long to lie in the log.
+fn content(object: usize, round: usize) -> String {
+    format!("{object} {round} ").repeat(20_000)
+}
+
+/// Objects that are overwritten while the backup is taken, and others that are not.
+const OVERWRITTEN: usize = 6;
+const OBJECTS: usize = 18;
+
+/// Takes a backup at node 2 while objects are overwritten. Gives for each how often it had been before, and how often after.
+fn back_up_while_overwritten(demo: &Demo, place: &str) -> [Vec<usize>; 2] {
+    let (is_over, rounds) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; OVERWRITTEN]);
+    let overwrite = |object: usize| {
+        while !is_over.load(Ordering::Relaxed) {
+            let round = rounds[object].load(Ordering::SeqCst) + 1;
+            let node = 1 + 2 * (round % 2) as u16;
+            put(demo, node, &format!("/photos/{object}"), &content(object, round));
+            rounds[object].store(round, Ordering::SeqCst);
+        }
+    };
+    let known = || rounds.iter().map(|round| round.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    std::thread::scope(|threads| {
+        let over = StopOnDrop(&is_over);
+        let overwrite = &overwrite;
+        (0..OVERWRITTEN).for_each(|object| drop(threads.spawn(move || overwrite(object))));
+        let mut before = known();
+        wait_until("a backup is taken", || {
+            before = known();
+            back_up(demo, 2, place).code == Some(0)
+        });
+        drop(over);
+        // Whoever is in the middle of it may have been seen.
+        [before, known().iter().map(|round| round + 1).collect()]
+    })
+}
+
+#[test]
+fn a_backup_has_the_contents_of_all_objects_of_its_moment() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| data.path().join(name).display().to_string();
+    let (place, restored) = (path("place"), path("restored"));
+    let demo = Demo::with_s3(&data.path().join("demo"));
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    (0..OBJECTS / 2).for_each(|object| put(&demo, 2, &format!("/photos/{object}"), &content(object, 0)));
+    // Node 2 lacks what is written while it is away.
+    demo.kill(2);
+    (OBJECTS / 2..OBJECTS).for_each(|object| put(&demo, 3, &format!("/photos/{object}"), &content(object, 0)));
+    let second = demo.revive(2);
+    let [before, after] = back_up_while_overwritten(&demo, &place);
+    let restore = millrace(&["restore", &place, "--data", &restored]);
+    assert_eq!(restore.code, Some(0), "{}", restore.err);
+    (1..=3).for_each(|node| demo.kill(node));
+    drop(second);
+    let rescued = millrace(&["cluster", "rescue", &restored, "--accept-loss"]);
+    assert_eq!(rescued.code, Some(0), "{}", rescued.err);
+    let _node = Foreground::start(Command::new(binary()).args(["serve", "--cores", "1", "--cluster-data", &restored]));
+    let read = |object: usize| done(&demo, 2, &[], &format!("/photos/{object}"));
+    for object in OVERWRITTEN..OBJECTS {
+        assert_eq!(read(object), content(object, 0), "object {object}");
+    }
+    for object in 0..OVERWRITTEN {
+        let found = read(object);
+        let round = (before[object]..=after[object]).find(|round| found == content(object, *round));
+        let begins = found.get(..20).unwrap_or(&found);
+        assert!(round.is_some(), "object {object}: {begins} is none of {}..={}", before[object], after[object]);
+    }
+    assert!(
+        before.iter().zip(&after).any(|(before, after)| before + 1 < *after),
+        "something was overwritten meanwhile"
+    );
+    put(&demo, 2, "/photos/new", &content(0, 0));
 }

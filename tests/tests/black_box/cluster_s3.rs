@@ -30,7 +30,7 @@ fn ask(demo: &Demo, node: u16, method: &str, path: &str) -> Reply {
 }
 
 /// Asks until the node does it: shards may be on their way.
-fn done(demo: &Demo, node: u16, arguments: &[&str], path: &str) -> String {
+pub(crate) fn done(demo: &Demo, node: u16, arguments: &[&str], path: &str) -> String {
     let mut answer = String::new();
     wait_until("the node does it", || {
         let (status, body) = curl(demo, node, arguments, path);
@@ -41,7 +41,7 @@ fn done(demo: &Demo, node: u16, arguments: &[&str], path: &str) -> String {
     answer
 }
 
-fn put(demo: &Demo, node: u16, path: &str, body: &str) {
+pub(crate) fn put(demo: &Demo, node: u16, path: &str, body: &str) {
     done(demo, node, &["-X", "PUT", "--data-binary", body, "-H", "content-type:"], path);
 }
 
@@ -50,7 +50,7 @@ fn user(demo: &Demo, node: u16, arguments: &[&str]) -> Output {
     millrace(&[&["s3"], arguments, &["--url", &url]].concat())
 }
 
-fn add_ann(demo: &Demo, node: u16) {
+pub(crate) fn add_ann(demo: &Demo, node: u16) {
     let added = user(demo, node, &["user", "add", "ann", "--access-key", KEYS[0], "--secret-key", KEYS[1]]);
     assert_eq!(added.code, Some(0), "{}", added.err);
 }

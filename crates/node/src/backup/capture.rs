@@ -16,7 +16,7 @@ use millrace_manifest::Contents;
 
 use super::links::{Tree, link, link_tree, remove_tree};
 use super::{FOLDER, OF_BACKUP};
-use crate::cluster::Standstill;
+use crate::cluster::{Standstill, get_bodies_before};
 use crate::core::Shared;
 use crate::directory::KEY_FILE;
 use crate::objects::BODIES;
@@ -107,12 +107,14 @@ impl Capture {
         let bodies = shared.bodies.as_ref().map(|store| store.disk.hold());
         let links = Links::new(&data)?;
         let tree = link_checkpoint(shared, &data, &links.0)?;
+        get_bodies_before(shared);
         let begin_ns = shared.clock.monotonic_ns();
         // After the checkpoint: so its rows hold nothing that is not in front of the moment, of any shard.
         let standstill = shared.cluster.as_ref().map(|cluster| Standstill::begin(shared, cluster)).transpose()?;
         let moment = shared.segments.at_one_moment(|open| look(shared, &data, &links.0, open))?;
-        standstill.map_or(Ok(()), Standstill::end)?;
+        let stood = standstill.map(Standstill::end).transpose()?;
         let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
+        stood.map_or(Ok(()), |stood| stood.get_bodies(shared))?;
         let mut capture = Self {
             sources: Vec::new(),
             folders: tree.folders,

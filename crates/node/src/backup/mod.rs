@@ -134,8 +134,10 @@ fn refuse_what_has_no_backup(shared: &Shared) -> Result<(), Error> {
     let Some(cluster) = &shared.cluster else { return Ok(()) };
     cluster.check_guided()?;
     let has_users = cluster.guidance().tables.contains_key(S3_USERS_TABLE);
-    if has_users || shared.bodies.as_ref().is_some_and(|store| store.bodies.counts().bodies > 0) {
-        let why = "a cluster that keeps objects cannot be backed up yet: a node may lack contents that others have";
+    let has_objects = has_users || shared.bodies.as_ref().is_some_and(|store| store.bodies.counts().bodies > 0);
+    if has_objects && (shared.carrier.is_none() || !cluster.all_keep_bodies()) {
+        let why = "a cluster that keeps objects can be backed up once all of its nodes have this version, at a node that holds \
+                   contents";
         return Err(Error::new(ErrorCode::NotYetSupported, why));
     }
     let (me, guidance) = (cluster.me().0, cluster.guidance());

@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{CALLERS_LEVEL, FEATURE_LEVEL, Guidance, Status, Unneeded};
+use millrace_guidance::{CALLERS_LEVEL, FEATURE_LEVEL, Guidance, KEPT_BODIES_LEVEL, Status, Unneeded};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -61,7 +61,7 @@ pub(crate) use lost::LostData;
 pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
 pub use rescue::{Kept, RescueError, rescue};
-pub(crate) use standstill::{Standstill, StillWord, Stillness};
+pub(crate) use standstill::{Standstill, StillWord, Stillness, get_bodies_before};
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
 pub(crate) use tables::serve as serve_tables;
@@ -428,6 +428,11 @@ impl Cluster {
     /// Lets a word to another node wait for the next [`Cluster::flush`]. Says whether it was taken.
     pub(crate) fn queue(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
         self.with_links(|links| links.queue(to, lane, self.encode(word)))
+    }
+
+    /// Whether every node that stands still keeps bodies for whoever takes the backup.
+    pub(crate) fn all_keep_bodies(&self) -> bool {
+        self.level_of_all.load(Ordering::Acquire) >= KEPT_BODIES_LEVEL
     }
 
     /// The bytes of a word, as the oldest of the nodes understands it.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use millrace_base::ShardId;
 use millrace_driver::Standing;
+use millrace_guidance::Place;
 use millrace_peers::Lane;
 use millrace_replica::NodeId;
 
@@ -29,6 +30,16 @@ const STILL: Duration = Duration::from_millis(1_500);
 /// By then all must be done, counted from before the first node stood still. So nobody has gone on, though clocks differ.
 const DONE: Duration = Duration::from_millis(1_000);
 
+/// For how long nodes that stood still keep bodies of objects that nothing refers to any more. The node that takes the backup gets
+/// what it lacks meanwhile.
+const BODIES_KEPT: Duration = Duration::from_secs(60);
+
+/// By then it must have them, counted from before the first node stood still.
+const BODIES_GOT: Duration = Duration::from_secs(50);
+
+/// How long this node may lack bodies before all stand still.
+const BODIES_CAUGHT_UP: Duration = Duration::from_secs(30);
+
 /// How often is looked whether this node has everything.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -37,11 +48,11 @@ const LOOK: Duration = Duration::from_millis(2);
 pub(crate) enum StillWord {
     /// Stand still.
     Stand,
-    /// The sender stands still, and owns these. After [`StillWord::GoOn`]: it has stood still.
+    /// The sender stands still, and owns these. After [`StillWord::GoOn`]: it has stood still, and keeps what a backup may want.
     Standing(Vec<Standing>),
     /// It does not: it stands still for somebody else, or has gone on before.
     Busy,
-    /// Go on, and say whether you have stood still until now.
+    /// Go on, and say whether you have stood still until then. Asked again, a process says the same.
     GoOn,
 }
 
@@ -51,8 +62,19 @@ pub(crate) struct Stillness {
     last: AtomicU64,
     /// For whom this node stands still, under which number, and since when.
     asker: Mutex<Option<(NodeId, u64, Instant)>>,
+    /// For whom it has stood still last, to the end.
+    ended: Mutex<Option<(NodeId, u64)>>,
     /// Where answers go, and under which number they were asked for.
     answers: Mutex<Option<(u64, Answers)>>,
+}
+
+impl Stillness {
+    /// Where answers come under this number from now on.
+    fn listen(&self, number: u64) -> mpsc::Receiver<(NodeId, Option<Vec<Standing>>)> {
+        let (sender, answers) = mpsc::channel();
+        *locked(&self.answers) = Some((number, sender));
+        answers
+    }
 }
 
 /// Nothing: the node stands still for somebody else.
@@ -60,6 +82,56 @@ type Answers = mpsc::Sender<(NodeId, Option<Vec<Standing>>)>;
 
 fn failed(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why.into())
+}
+
+/// Who has stood still, and since when.
+pub(crate) struct Stood {
+    number: u64,
+    since: Instant,
+    others: BTreeSet<NodeId>,
+}
+
+impl Stood {
+    /// Waits until this node has all bodies of objects that entries in front of the moment name. Nodes that stood still keep them
+    /// for that long.
+    ///
+    /// # Errors
+    /// Some are not to be had at this moment.
+    pub(crate) fn get_bodies(&self, shared: &Shared) -> io::Result<()> {
+        let (Some(carrier), Some(cluster)) = (&shared.carrier, &shared.cluster) else { return Ok(()) };
+        let is_asked = |node: &&u16| **node == cluster.me().0 || self.others.contains(&NodeId(**node));
+        // A body that an entry names is on a majority of the nodes that hold the shard.
+        let guidance = cluster.guidance();
+        let too_few = |place: &Place| place.replicas.iter().filter(is_asked).count() * 2 <= place.replicas.len();
+        if guidance.shards.iter().any(too_few) {
+            return Err(failed("too few nodes are alive that may have contents of objects; try again"));
+        }
+        let left = || BODIES_GOT.saturating_sub(self.since.elapsed());
+        if !carrier.get_all_of(&self.others, left()) {
+            return Err(failed("this node could not get all contents of objects in time; try again"));
+        }
+        // One that has started anew meanwhile has kept nothing.
+        let answers = cluster.stillness.listen(self.number);
+        for node in &self.others {
+            cluster.send(*node, Lane::Core, &Word::Still(self.number, StillWord::GoOn));
+        }
+        let stood = all_have_stood(&answers, &self.others, || left().min(DONE));
+        *locked(&cluster.stillness.answers) = None;
+        stood
+    }
+}
+
+/// Has this node get what it lacks, so that little is left at the moment. What is left then is got afterwards.
+pub(crate) fn get_bodies_before(shared: &Shared) {
+    if let (Some(carrier), Some(cluster)) = (&shared.carrier, &shared.cluster) {
+        carrier.get_all_of(&others_alive(cluster), BODIES_CAUGHT_UP);
+    }
+}
+
+fn others_alive(cluster: &Cluster) -> BTreeSet<NodeId> {
+    let guidance = cluster.guidance();
+    let alive = guidance.nodes.iter().filter(|(_, entry)| entry.is_alive).map(|(node, _)| NodeId(*node));
+    alive.filter(|node| *node != cluster.me()).collect()
 }
 
 /// All nodes stand still while this lives.
@@ -77,9 +149,7 @@ impl<'a> Standstill<'a> {
     /// # Errors
     /// Who does not answer, or what is not served at this moment. All go on then.
     pub(crate) fn begin(shared: &'a Arc<Shared>, cluster: &'a Cluster) -> io::Result<Self> {
-        let (me, guidance) = (cluster.me(), cluster.guidance());
-        let alive = guidance.nodes.iter().filter(|(_, entry)| entry.is_alive).map(|(node, _)| NodeId(*node));
-        let others: BTreeSet<NodeId> = alive.filter(|node| *node != me).collect();
+        let (me, others) = (cluster.me(), others_alive(cluster));
         let number = cluster.stillness.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answers) = mpsc::channel();
         *locked(&cluster.stillness.answers) = Some((number, sender.clone()));
@@ -152,19 +222,11 @@ impl<'a> Standstill<'a> {
     ///
     /// # Errors
     /// Somebody has gone on before, or has started anew meanwhile.
-    pub(crate) fn end(self) -> io::Result<()> {
-        let (sender, answers) = mpsc::channel();
-        *locked(&self.cluster.stillness.answers) = Some((self.number, sender));
+    pub(crate) fn end(self) -> io::Result<Stood> {
+        let answers = self.cluster.stillness.listen(self.number);
         self.tell_to_go_on();
-        let mut silent = self.others.clone();
-        while let Some(first) = silent.first().copied() {
-            match answers.recv_timeout(self.left()) {
-                Ok((node, Some(_))) => drop(silent.remove(&node)),
-                Ok((node, None)) => return Err(failed(format!("node {node} has not stood still; try again"))),
-                Err(_) => return Err(failed(format!("node {first} may not have stood still; try again"))),
-            }
-        }
-        Ok(())
+        all_have_stood(&answers, &self.others, || self.left())?;
+        Ok(Stood { number: self.number, since: self.since, others: self.others.clone() })
     }
 
     fn tell_to_go_on(&self) {
@@ -191,6 +253,9 @@ fn stand(shared: &Arc<Shared>, cluster: &Cluster, (asker, number): (NodeId, u64)
         }
         *known = Some((asker, number, Instant::now()));
     }
+    if let Some(bodies) = &shared.bodies {
+        bodies.keep_for(BODIES_KEPT);
+    }
     let (sender, answers) = mpsc::channel();
     for core in 0..shared.cores.len() {
         shared.send(core, NodeMessage::Still(Still::Stand { for_ns: STILL.as_nanos() as u64, answer: sender.clone() }));
@@ -202,14 +267,38 @@ fn stand(shared: &Arc<Shared>, cluster: &Cluster, (asker, number): (NodeId, u64)
     Some(standing)
 }
 
-/// Has this node go on. Says whether it has stood still until now, for this asker.
+/// Waits until all of these have said that they have stood still.
+///
+/// # Errors
+/// One has not, or does not say so in time.
+fn all_have_stood(
+    answers: &mpsc::Receiver<(NodeId, Option<Vec<Standing>>)>,
+    others: &BTreeSet<NodeId>,
+    left: impl Fn() -> Duration,
+) -> io::Result<()> {
+    let mut silent = others.clone();
+    while let Some(first) = silent.first().copied() {
+        match answers.recv_timeout(left()) {
+            Ok((node, Some(_))) => drop(silent.remove(&node)),
+            Ok((node, None)) => return Err(failed(format!("node {node} has not stood still; try again"))),
+            Err(_) => return Err(failed(format!("node {first} may not have stood still; try again"))),
+        }
+    }
+    Ok(())
+}
+
+/// Has this node go on. Says whether it has stood still until then, for this asker.
 fn go_on(shared: &Shared, cluster: &Cluster, (asker, number): (NodeId, u64)) -> bool {
     let mut known = locked(&cluster.stillness.asker);
-    let Some((.., since)) = known.take_if(|(of, under, _)| (*of, *under) == (asker, number)) else { return false };
+    let Some((.., since)) = known.take_if(|(of, under, _)| (*of, *under) == (asker, number)) else {
+        return *locked(&cluster.stillness.ended) == Some((asker, number));
+    };
     for core in 0..shared.cores.len() {
         shared.send(core, NodeMessage::Still(Still::GoOn));
     }
-    since.elapsed() < STILL
+    let has_stood = since.elapsed() < STILL;
+    *locked(&cluster.stillness.ended) = has_stood.then_some((asker, number));
+    has_stood
 }
 
 /// Another node says something about it. Called from the thread of the links, which must not wait.

@@ -91,8 +91,10 @@ async fn free_unneeded(node: &CoreHandle, store: &Arc<BodyStore>) -> Result<(), 
                     if let Some(carrier) = &node.shared().carrier {
                         carrier.freed(body.name);
                     }
-                    let bodies = Arc::clone(&store.bodies);
-                    store.pool.run(move || bodies.free(body.name)).await?;
+                    if !store.keeps(body.name) {
+                        let bodies = Arc::clone(&store.bodies);
+                        store.pool.run(move || bodies.free(body.name)).await?;
+                    }
                     freed += 1;
                 }
                 Ok(true) => {}

@@ -1,9 +1,10 @@
 //! What the node has for bodies, shared by its cores: the files, the threads that read and write them.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use millrace_base::{Error, ErrorCode};
 use millrace_blobs::{Bodies, BodyName};
@@ -34,6 +35,14 @@ pub(crate) struct BodyStore {
     /// Where bodies belong.
     pub slices: KnownSlices,
     under_way: AtomicUsize,
+    kept: Mutex<Kept>,
+}
+
+/// Bodies that nothing refers to any more, and that a backup at another node may still want.
+#[derive(Default)]
+struct Kept {
+    until: Option<Instant>,
+    names: Vec<BodyName>,
 }
 
 /// A place among the bodies on their way in. It is given back with this.
@@ -72,6 +81,7 @@ impl BodyStore {
                 syncers,
                 slices: KnownSlices::default(),
                 under_way: AtomicUsize::new(0),
+                kept: Mutex::default(),
             }),
             threads,
         ))
@@ -104,10 +114,84 @@ impl BodyStore {
         }
     }
 
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For so long, bodies stay that nothing refers to any more. After a crash the daily look frees them.
+    pub(crate) fn keep_for(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut kept = self.kept();
+        kept.until = kept.until.max(Some(until));
+    }
+
+    /// Whether a body that could be freed stays for a while, and is freed later.
+    pub(crate) fn keeps(&self, name: BodyName) -> bool {
+        let mut kept = self.kept();
+        let is_kept = kept.until.is_some_and(|until| Instant::now() < until);
+        if is_kept {
+            kept.names.push(name);
+        }
+        is_kept
+    }
+
+    /// Frees what stayed, once its time is over.
+    pub(crate) fn free_kept(&self) {
+        let due = {
+            let mut kept = self.kept();
+            let is_over = kept.until.take_if(|until| Instant::now() >= *until).is_some();
+            if is_over { std::mem::take(&mut kept.names) } else { Vec::new() }
+        };
+        due.into_iter().for_each(|name| self.free(name));
+    }
+
     /// Nothing refers to this body any more.
     pub(crate) fn free(&self, name: BodyName) {
+        if self.keeps(name) {
+            return;
+        }
         let bodies = Arc::clone(&self.bodies);
         // Removing a file may wait for the disk. Nobody waits for it.
         drop(self.pool.run(move || bodies.free(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_base::ShardId;
+    use millrace_blobs::BodyOptions;
+    use millrace_io::{Disk, RealDisk};
+
+    #[test]
+    fn what_is_freed_while_it_is_kept_goes_when_that_is_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = HeldDisk::new(Arc::new(RealDisk::new(folder.path())));
+        let opened = Bodies::open(Arc::clone(&disk) as Arc<dyn Disk>, BodyOptions::default());
+        let (bodies, _) = opened.expect("an empty store opens");
+        let (store, threads) = BodyStore::start(Arc::new(bodies), disk, 1).expect("threads start");
+        let names = [1, 2].map(|number| {
+            let name = BodyName { shard: ShardId(0), number };
+            let mut writer = store.bodies.begin_named(0, name, b"owner", 4).expect("there is room");
+            writer.append(b"body").expect("written");
+            let written = writer.finish().expect("written");
+            store.bodies.sync(0, vec![written]).pop().expect("one").expect("durable").settle();
+            name
+        });
+        store.keep_for(Duration::from_millis(300));
+        assert!(store.keeps(names[0]));
+        store.free(names[1]);
+        // It must not happen, and the threads have nothing else to do.
+        std::thread::sleep(Duration::from_millis(100));
+        store.free_kept();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(names.iter().all(|name| store.bodies.has(*name)), "they are kept");
+        let until = Instant::now() + Duration::from_secs(20);
+        while names.iter().any(|name| store.bodies.has(*name)) {
+            assert!(Instant::now() < until, "they stay for ever");
+            std::thread::sleep(Duration::from_millis(20));
+            store.free_kept();
+        }
+        store.stop(threads);
     }
 }

@@ -1,8 +1,9 @@
 //! A node gets the bodies that it lacks: it was away, it has lost its data, or a message was lost.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use millrace_base::ShardId;
 use millrace_blobs::BodyName;
@@ -23,7 +24,45 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether this node follows the cluster.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Somebody waits until this node has, by then, all that these nodes have.
+pub(super) struct Want {
+    nodes: BTreeSet<NodeId>,
+    until: Instant,
+    answer: mpsc::Sender<bool>,
+}
+
+/// What a look at another node's bodies has found.
+struct Look {
+    /// This node has all of them, or they are on their way.
+    is_whole: bool,
+    lacked: usize,
+}
+
 impl Carrier {
+    /// Waits until this node has on its disk all that the others have of its shards. Says whether it has. Not for threads of
+    /// cores.
+    pub(crate) fn get_all_of(&self, nodes: &BTreeSet<NodeId>, at_most: Duration) -> bool {
+        let (answer, is_whole) = mpsc::channel();
+        let want = Want { nodes: nodes.clone(), until: Instant::now() + at_most, answer };
+        self.wants.send(want).is_ok() && is_whole.recv_timeout(at_most).unwrap_or(false)
+    }
+
+    pub(super) async fn satisfy(self: Arc<Self>, Want { nodes, until, answer }: Want) {
+        let mut left: Vec<NodeId> = nodes.into_iter().collect();
+        while let Some(node) = left.last().copied().filter(|_| Instant::now() < until) {
+            let look = self.catch_up_with(node).await;
+            if look.is_whole && look.lacked == 0 {
+                left.pop();
+            } else if self.hears(node) {
+                sleep(LOOK).await;
+            } else {
+                break;
+            }
+        }
+        // Whoever waits may have given up.
+        let _ = answer.send(left.is_empty());
+    }
+
     /// Runs on core 0 for as long as the node does.
     pub(crate) async fn keep_up(self: Arc<Self>) {
         while !self.cluster.is_guided() {
@@ -46,26 +85,30 @@ impl Carrier {
         let mut is_whole = true;
         for other in self.cluster.others(&self.cluster.guidance()) {
             if self.hears(other.node) {
-                is_whole &= self.catch_up_with(other.node).await;
+                is_whole &= self.catch_up_with(other.node).await.is_whole;
             }
         }
         is_whole
     }
 
-    async fn catch_up_with(self: &Arc<Self>, node: NodeId) -> bool {
-        let (mut behind, mut is_whole, mut got) = (BodyName { shard: ShardId(0), number: 0 }, true, 0_u64);
+    async fn catch_up_with(self: &Arc<Self>, node: NodeId) -> Look {
+        let (mut behind, mut got) = (BodyName { shard: ShardId(0), number: 0 }, 0_u64);
+        let mut look = Look { is_whole: true, lacked: 0 };
         loop {
             let answer = self.question(node, behind, &BodyWord::List).await;
-            let Some(BodyWord::Names { has_more, names }) = answer else { return false };
+            let Some(BodyWord::Names { has_more, names }) = answer else {
+                return Look { is_whole: false, ..look };
+            };
             let Some(last) = names.last() else { break };
             behind = *last;
             let lacking: Vec<BodyName> =
                 names.into_iter().filter(|name| self.is_mine(*name) && !self.store.bodies.has(*name)).collect();
+            look.lacked += lacking.len();
             for some in lacking.chunks(PULLS) {
                 let pulls: Vec<_> = some.iter().map(|name| self.get(node, *name)).collect();
                 for pull in pulls {
                     let is_got = pull.await.unwrap_or(false);
-                    is_whole &= is_got;
+                    look.is_whole &= is_got;
                     got += u64::from(is_got);
                 }
             }
@@ -76,7 +119,7 @@ impl Carrier {
         if got > 0 {
             tracing::info!(node = node.0, bodies = got, "bodies of objects came from another node");
         }
-        is_whole
+        look
     }
 
     fn get(self: &Arc<Self>, node: NodeId, name: BodyName) -> tokio::task::JoinHandle<bool> {

@@ -31,6 +31,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 
+use keep_up::Want;
+
 use super::{BodyWord, Cluster, Word, locked};
 use crate::objects::BodyStore;
 
@@ -70,6 +72,9 @@ pub(crate) struct Carrier {
     asked: Mutex<BTreeMap<u64, UnboundedSender<BodyWord>>>,
     questions: UnboundedSender<Question>,
     heard: Mutex<Option<UnboundedReceiver<Question>>>,
+    /// Who waits until this node has all that others have.
+    wants: UnboundedSender<Want>,
+    wanted: Mutex<Option<UnboundedReceiver<Want>>>,
     /// Bodies on their way to here.
     pulling: Mutex<BTreeSet<BodyName>>,
     /// Bodies that are damaged here and got anew.
@@ -107,7 +112,7 @@ impl Carrier {
     /// Until it has looked, the node may lack bodies.
     pub(crate) fn new(store: &Arc<BodyStore>, cluster: &Arc<Cluster>, clock: Arc<dyn Clock>) -> Arc<Self> {
         cluster.lacks_bodies.store(true, Ordering::Release);
-        let (questions, heard) = unbounded_channel();
+        let ((questions, heard), (wants, wanted)) = (unbounded_channel(), unbounded_channel());
         Arc::new(Self {
             store: Arc::clone(store),
             cluster: Arc::clone(cluster),
@@ -116,6 +121,8 @@ impl Carrier {
             asked: Mutex::default(),
             questions,
             heard: Mutex::new(Some(heard)),
+            wants,
+            wanted: Mutex::new(Some(wanted)),
             pulling: Mutex::default(),
             mending: Mutex::default(),
             unsettled: Mutex::default(),
@@ -145,14 +152,20 @@ impl Carrier {
 
     /// Answers other nodes, on core 0 for as long as the node runs.
     pub(crate) async fn serve(self: Arc<Self>) {
-        let Some(mut heard) = locked(&self.heard).take() else { return };
+        let (Some(mut heard), Some(mut wanted)) = (locked(&self.heard).take(), locked(&self.wanted).take()) else {
+            return;
+        };
         let mut next_look = Instant::now();
         loop {
-            match timeout(ANSWER, heard.recv()).await {
-                Ok(Some(question)) => self.answer(question),
-                Ok(None) => return,
-                Err(_) => {}
+            tokio::select! {
+                question = heard.recv() => match question {
+                    Some(question) => self.answer(question),
+                    None => return,
+                },
+                Some(want) = wanted.recv() => drop(tokio::task::spawn_local(Arc::clone(&self).satisfy(want))),
+                () = tokio::time::sleep(ANSWER) => {}
             }
+            self.store.free_kept();
             if Instant::now() >= next_look {
                 next_look = Instant::now() + LOOK_AT_UNSETTLED;
                 self.end_unsettled();
