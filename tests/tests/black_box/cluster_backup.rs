@@ -165,6 +165,7 @@ fn what_cannot_be_backed_up_yet_says_so() {
     let refused = demo.request(1, "POST", "/backup", &[], b"").expect("it answers");
     assert_problem(&refused, 501, "not-yet-supported");
     assert!(refused.text().contains("does not hold 8 of 20 shards"), "{}", refused.text());
+    assert!(refused.text().contains("no node of this cluster does"), "{}", refused.text());
 }
 
 /// A content that is too long to lie in the log.

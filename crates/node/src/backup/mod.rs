@@ -143,9 +143,16 @@ fn refuse_what_has_no_backup(shared: &Shared) -> Result<(), Error> {
     let (me, guidance) = (cluster.me().0, cluster.guidance());
     let lacking = guidance.shards.iter().filter(|place| !place.replicas.contains(&me)).count();
     if lacking > 0 {
+        let holds_all = |node: &u16| guidance.shards.iter().all(|place| place.replicas.contains(node));
+        let whole: Vec<String> =
+            guidance.nodes.keys().copied().filter(holds_all).map(|node| node.to_string()).collect();
+        let advice = match whole.is_empty() {
+            true => "no node of this cluster does".to_owned(),
+            false => format!("ask one that does: {}", whole.join(", ")),
+        };
         let why = format!(
-            "this node does not hold {lacking} of {} shards, and only a node that holds all of them can be backed up yet: ask \
-             one that does",
+            "this node does not hold {lacking} of {} shards, and only a node that holds all of them can be backed up yet: \
+             {advice}",
             guidance.shards.len()
         );
         return Err(Error::new(ErrorCode::NotYetSupported, why));
