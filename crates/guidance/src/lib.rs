@@ -16,9 +16,10 @@ mod status;
 mod versions;
 
 pub use document::{
-    AppEntry, CALLERS_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError, KeptApp, NextApp, NodeEntry, Place, first_replicas,
+    AppEntry, CALLERS_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError, KeptApp, NextApp, NodeEntry, Place, STOPPED_LEVEL,
+    first_replicas,
 };
-pub use leader::{Audience, Leader, Timing};
+pub use leader::{Audience, Leader, Timing, quarantined};
 pub use membership::{Refused, is_rack};
 pub use placing::{MetaStep, meta_step};
 pub use status::{Held, Obstacle, Opened, Status, Unneeded};

@@ -165,6 +165,7 @@ impl Node {
             opened: Vec::new(),
             taken: Vec::new(),
             instead: Vec::new(),
+            is_breaking: false,
         }
     }
 
@@ -481,6 +482,18 @@ impl Node {
         let process = self.process.as_mut()?;
         let core = process.placement.core_of(shard);
         Some(&mut process.cores[core].core)
+    }
+
+    /// An invariant of a shard breaks, if it is open here. Says whether it was.
+    pub fn break_shard(&mut self, shard: ShardId) -> bool {
+        if self.serving(shard).is_none() {
+            return false;
+        }
+        let Some(core) = self.core_of(shard) else { return false };
+        core.platform.is_breaking = true;
+        core.stop_shard(shard, "it was broken on purpose");
+        core.platform.is_breaking = false;
+        true
     }
 
     /// The epoch in which a shard is open here.

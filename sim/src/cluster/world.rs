@@ -95,6 +95,8 @@ pub struct World {
     oracle: Oracle,
     ledger: Ledger,
     faults: Faults,
+    /// Draws what breaks, so that all else is drawn as it was before shards broke.
+    breaks: Rng,
     /// When guidance looks for dead nodes next.
     next_look_ns: u64,
     heal_at_ns: u64,
@@ -151,6 +153,7 @@ impl World {
         };
         Self {
             oracle: Oracle::new(&shared.sets),
+            breaks: Rng::new(plan.seed ^ 0xB4_EA_05),
             plan,
             rng,
             shared,
@@ -329,6 +332,18 @@ impl World {
         }
         if self.rng.chance(1, 200) {
             self.new_weather();
+        }
+        if !self.plan.is_one_pair_cut && self.breaks.chance(1, 600) {
+            self.break_shard(id);
+        }
+    }
+
+    fn break_shard(&mut self, id: NodeId) {
+        let shard = ShardId(u16::try_from(self.breaks.below(u64::from(self.shared.shard_count))).expect("small"));
+        let is_broken = self.nodes.get_mut(&id).is_some_and(|node| node.break_shard(shard));
+        self.counts.note("shard broken", u64::from(is_broken));
+        if is_broken {
+            self.note(|| format!("shard {} breaks at node {id}", shard.0));
         }
     }
 
