@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -112,6 +112,9 @@ pub struct Server {
     folder: Folder,
 }
 
+/// The file that has the server's standard output.
+const GREETING: &str = "stdout";
+
 /// The folder of the data directory and the captured output.
 struct Folder {
     own: TempDir,
@@ -138,16 +141,17 @@ impl Server {
         server
     }
 
-    /// Starts a server that speaks TLS, and waits until it accepts connections.
+    /// Starts a server that speaks TLS, and waits until it says that it serves.
     ///
     /// # Panics
     /// When the server does not start.
     #[must_use]
     pub fn start_tls(options: ServerOptions) -> Self {
         let mut server = Self::spawn(options);
-        wait_until("the server accepts", || {
+        wait_until("the server serves", || {
             assert!(server.is_running(), "{}", server.errors());
-            TcpStream::connect(server.address).is_ok()
+            std::fs::read_to_string(server.folder.own.path().join(GREETING))
+                .is_ok_and(|said| said.contains("serves at"))
         });
         server
     }
@@ -533,5 +537,6 @@ fn spawn(options: &ServerOptions, address: SocketAddr, folder: &Folder) -> io::R
     }
     command.args(&options.arguments).envs(options.environment.iter().cloned());
     let errors = File::create(folder.own.path().join("stderr"))?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn()
+    let greeting = File::create(folder.own.path().join(GREETING))?;
+    command.stdin(Stdio::null()).stdout(greeting).stderr(errors).spawn()
 }

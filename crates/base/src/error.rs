@@ -110,7 +110,7 @@ const TABLE: [Row; 60] = {
         (RequestTimeout, "request-timeout", "The request took too long to arrive"),
         (ResultUnknown, "result-unknown", "Nobody can say yet whether the call took effect"),
         (ShardStopped, "shard-stopped", "The shard stopped after a failed write and needs a restart"),
-        (ShuttingDown, "shutting-down", "The server is stopping"),
+        (ShuttingDown, "shutting-down", "The server is starting or stopping"),
         (SizeLimit, "size-limit", "The function exceeded a size limit"),
         (StackLimit, "stack-limit", "The function's calls nest too deeply for its stack"),
         (Stalled, "stalled", "The function awaits a promise that can never settle"),

@@ -42,7 +42,9 @@ mod worker_apps;
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
 pub use backup::is_of_cluster_backup;
-pub use cluster::{ClusterOptions, FoundError, Founded, Kept, Member, RescueError, Tables, found, rescue};
+pub use cluster::{
+    ClusterOptions, FoundError, Founded, Kept, KnownCluster, Member, RescueError, Tables, found, known_cluster, rescue,
+};
 pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE, S3_USERS_TABLE};
 pub use metrics::NodeMetrics;
 pub use millrace_guidance::{FEATURE_LEVEL, is_rack};

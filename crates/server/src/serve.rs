@@ -15,7 +15,7 @@ use millrace_func_js::{Clocks, JsEngine, Watchdog};
 use millrace_func_objects::ObjectsEngine;
 use millrace_func_records::RecordsEngine;
 use millrace_func_remote::RemoteEngine;
-use millrace_http::Front;
+use millrace_http::{Entrance, Front, Starting};
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
 use millrace_node::{
     CoreHandle, DataDirectory, EngineMaker, Fronts, Node, NodeMetrics, Outside, StartError, app_from_folder,
@@ -77,15 +77,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
         registry.register_collector(Box::new(Registered(Arc::clone(&settings.s3_front.metrics))));
     }
     let front = Front::new(front, registry)?;
-    millrace_http::check_listener(settings.http, front.has_keys()).map_err(|error| {
-        let file = shell_word(&settings.key_file);
-        format!(
-            "{error}: make one with `millrace keys --keys {file} add --role admin NAME`, or listen on 127.0.0.1:{}",
-            settings.http.port()
-        )
-    })?;
-    let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
-        .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
+    let sockets = Sockets::bind(settings, &front)?;
+    let starting = Arc::new(sockets.answer_while_starting(&front)?);
     let workers = HttpWorkers::new(HttpFetcher::new(&worker_connections()));
     let of_engines = workers.clone();
     let engine: EngineMaker = Arc::new(move |shard_count| {
@@ -110,9 +103,54 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
         keys::agree(&tables, &front, &settings.key_file)?;
     }
     front.manage_users(Arc::clone(&users));
-    let s3 = s3_listeners(settings, &users, &front)?;
-    let node = Node::start_in(directory, options, apps, engine, outside, fronts(listeners, front, s3), metrics)?;
-    Ok(node)
+    let Sockets { http, s3 } = sockets;
+    let s3 = s3.map(|listeners| s3_listeners(listeners, settings, &users, &front));
+    let fronts = fronts(http, front, s3, Arc::clone(&starting));
+    let started = Node::start_in(directory, options, apps, engine, outside, fronts, metrics);
+    // A start that failed must leave the addresses free, whoever still has the fronts.
+    starting.end();
+    Ok(started?)
+}
+
+/// What the node listens at. There is one socket for each core.
+struct Sockets {
+    http: Vec<TcpListener>,
+    s3: Option<Vec<TcpListener>>,
+}
+
+impl Sockets {
+    /// Binds the addresses, before anything is read that takes long: a taken one is found at once.
+    ///
+    /// # Errors
+    /// A sentence that says what to change.
+    fn bind(settings: &Settings, front: &Front) -> Result<Self, Failure> {
+        millrace_http::check_listener(settings.http, front.has_keys()).map_err(|error| {
+            let file = shell_word(&settings.key_file);
+            format!(
+                "{error}: make one with `millrace keys --keys {file} add --role admin NAME`, or listen on 127.0.0.1:{}",
+                settings.http.port()
+            )
+        })?;
+        let cores = settings.node.cores;
+        let http = millrace_http::bind_all(settings.http, cores)
+            .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
+        let s3 = settings.s3.map(|address| millrace_http::bind_all(address, cores)).transpose();
+        Ok(Self { http, s3: s3.map_err(|error| format!("{error} (--s3)"))? })
+    }
+
+    /// Whoever connects from now on hears that the node is starting.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    fn answer_while_starting(&self, front: &Front) -> Result<Starting, Failure> {
+        let mut entrances =
+            vec![Entrance { listeners: &self.http, tls: front.tls_http1(), reply: millrace_http::starting_reply() }];
+        if let Some(listeners) = &self.s3 {
+            let reply = millrace_s3::listener::STARTING.to_vec();
+            entrances.push(Entrance { listeners, tls: front.tls_http1(), reply });
+        }
+        Ok(Starting::begin(entrances)?)
+    }
 }
 
 /// Connections to workers: each attempt under way has one, and idle ones are kept longer than those to strangers.
@@ -179,16 +217,15 @@ struct S3Listeners {
     users: Arc<Users>,
 }
 
-/// Binds the address of S3, if there is one.
-///
-/// # Errors
-/// A sentence that says what to change.
-fn s3_listeners(settings: &Settings, users: &Arc<Users>, front: &Arc<Front>) -> Result<Option<S3Listeners>, Failure> {
-    let Some(address) = settings.s3 else { return Ok(None) };
-    let listeners = millrace_http::bind_all(address, settings.node.cores).map_err(|error| format!("{error} (--s3)"))?;
+fn s3_listeners(
+    listeners: Vec<TcpListener>,
+    settings: &Settings,
+    users: &Arc<Users>,
+    front: &Arc<Front>,
+) -> S3Listeners {
     let connections = settings.s3_front.connections.min(front.options().limits.connections);
     let options = millrace_s3::front::Options { tls: front.tls_http1(), connections, ..settings.s3_front.clone() };
-    Ok(Some(S3Listeners { listeners, options: Arc::new(options), users: Arc::clone(users) }))
+    S3Listeners { listeners, options: Arc::new(options), users: Arc::clone(users) }
 }
 
 /// Hands each core its own listener.
@@ -211,12 +248,14 @@ async fn stopped(mut drain: watch::Receiver<bool>) {
     let _ = drain.wait_for(|is_draining| *is_draining).await;
 }
 
-/// One HTTP front per core, and one of S3 if that is listened for, each with a listener of its own.
-fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>, s3: Option<S3Listeners>) -> Fronts {
+/// One HTTP front per core, and one of S3 if that is listened for, each with a listener of its own. They take the listeners
+/// over from what answers while the node starts.
+fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>, s3: Option<S3Listeners>, starting: Arc<Starting>) -> Fronts {
     let listeners = Listeners::new(listeners);
     let s3 = s3.map(|s3| (Listeners::new(s3.listeners), s3.options, s3.users));
     let null_store = NullStore::default();
     Arc::new(move |handle: CoreHandle, drain: watch::Receiver<bool>| {
+        starting.end();
         let listener = listeners.take(handle.index());
         let (front, null_store) = (Arc::clone(&front), null_store.clone());
         let s3 = s3.as_ref().and_then(|(listeners, options, users)| {

@@ -117,3 +117,50 @@ fn a_majority_that_was_emptied_serves_nothing_and_is_named() {
     let _first = demo.revive(1);
     wait_until("it has what was written", || demo.values(1).as_ref() == Some(&expected));
 }
+
+fn reset(demo: &Demo, node: u16, arguments: &[&str]) -> Output {
+    millrace(&[&["cluster", "reset", &directory(demo, node)], arguments].concat())
+}
+
+/// The nodes that it was made with are gone. So once it is empty, it must ask those that there are now.
+#[test]
+fn a_rescued_node_is_emptied_once_others_hold_what_it_has() {
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::start(&data.path().join("demo"));
+    add_to_all(&demo, 0..3);
+    let expected = demo.values(1).expect("they are read");
+    (1..=3).for_each(|node| demo.kill(node));
+    assert_eq!(rescue(&demo, 1, &["--accept-loss"]).code, Some(0));
+    let refused = reset(&demo, 1, &[]);
+    assert!(refused.code == Some(1) && refused.err.contains("6 shards would be lost"), "{}", refused.err);
+    let _first = demo.revive(1);
+    wait_until("it has what was written", || demo.values(1).as_ref() == Some(&expected));
+    let _joined = [4, 5].map(|node| join(&demo, node));
+    wait_until("three nodes hold all", || demo.holds() == Some(vec![6; 3]));
+    wait_until("each owns shards", || [1, 4, 5].iter().all(|node| demo.owns(*node)));
+    demo.kill(1);
+    let done = reset(&demo, 1, &[]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let again = demo.revive(1);
+    wait_until("it is given shards again", || demo.owns(1));
+    wait_until("it has what was written", || demo.values(1).as_ref() == Some(&expected));
+
+    // What cannot be read does not say who the others are. One that runs does.
+    demo.kill(1);
+    drop(again);
+    std::fs::write(demo.folder.join("n1/manifest"), "damaged").expect("written");
+    let done = reset(&demo, 1, &[]);
+    assert!(done.code == Some(0) && done.err.contains("--url"), "{}", done.err);
+    let url = |node: u16| format!("http://127.0.0.1:{}", demo.http_base + node - 1);
+    let running = reset(&demo, 4, &["--url", &url(5)]);
+    assert!(running.code == Some(1) && running.err.contains("is used by another"), "{}", running.err);
+    let gone = reset(&demo, 3, &["--url", &url(5)]);
+    assert!(gone.code == Some(1) && gone.err.contains("node 3 is none of the cluster"), "{}", gone.err);
+    let done = reset(&demo, 1, &["--url", &url(5)]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let _again = demo.revive(1);
+    wait_until("it is given shards again", || demo.owns(1));
+    // It counts: another one may go.
+    demo.kill(4);
+    wait_until("the rest answers the same", || demo.values(1).as_ref() == Some(&expected));
+}

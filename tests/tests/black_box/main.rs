@@ -16,6 +16,7 @@ mod cluster_removed;
 mod cluster_rescue;
 mod cluster_rolling;
 mod cluster_s3;
+mod cluster_starting;
 mod cluster_versions;
 mod command_line;
 mod containment;

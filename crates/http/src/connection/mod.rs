@@ -36,7 +36,7 @@ pub(crate) use state::{ConnectionState, InFlight, Order};
 pub(crate) use worker::DialledWorker;
 
 /// What an HTTP/2 connection begins with (RFC 9113, 3.4). No HTTP/1 request does.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Bytes read while it is not clear yet which protocol is spoken, or after an idle time.
 const FIRST_READ_BYTES: usize = 256;

@@ -3,7 +3,7 @@
 use crate::support;
 
 use std::io::Read;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,19 +109,23 @@ fn changed_keys_take_effect_and_broken_ones_do_not() {
 }
 
 /// Writes a new self-signed certificate and its key.
-fn write_certificate(files: &TlsFiles) -> CertificateDer<'static> {
+pub fn write_certificate(files: &TlsFiles) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
     std::fs::write(&files.certificate, made.cert.pem()).expect("written");
     std::fs::write(&files.key, made.signing_key.serialize_pem()).expect("written");
     CertificateDer::from_pem_file(&files.certificate).expect("a certificate")
 }
 
-fn tls_in(folder: &Path) -> TlsFiles {
+pub fn tls_in(folder: &Path) -> TlsFiles {
     TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") }
 }
 
 /// A blocking TLS connection that trusts one certificate.
-fn tls_connect(server: &Server, trusted: &CertificateDer<'static>, alpn: &[&[u8]]) -> Result<Tls, rustls::Error> {
+pub fn tls_connect(
+    address: SocketAddr,
+    trusted: &CertificateDer<'static>,
+    alpn: &[&[u8]],
+) -> Result<Tls, rustls::Error> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(trusted.clone()).expect("a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -133,7 +137,7 @@ fn tls_connect(server: &Server, trusted: &CertificateDer<'static>, alpn: &[&[u8]
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     let name = ServerName::try_from("localhost").expect("a name");
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
-    let mut socket = TcpStream::connect(server.address).expect("connected");
+    let mut socket = TcpStream::connect(address).expect("connected");
     socket.set_read_timeout(Some(PATIENCE)).expect("settable");
     while connection.is_handshaking() {
         if let Err(error) = connection.complete_io(&mut socket) {
@@ -143,9 +147,9 @@ fn tls_connect(server: &Server, trusted: &CertificateDer<'static>, alpn: &[&[u8]
     Ok(rustls::StreamOwned::new(connection, socket))
 }
 
-type Tls = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+pub type Tls = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
 
-fn ask_tls(stream: &mut Tls, request: &[u8]) -> Vec<u8> {
+pub fn ask_tls(stream: &mut Tls, request: &[u8]) -> Vec<u8> {
     use std::io::Write;
     stream.write_all(request).expect("sent");
     let mut answer = Vec::new();
@@ -162,12 +166,12 @@ fn tls_serves_http1_and_http2_and_nothing_in_the_clear() {
     let files = tls_in(folder.path());
     let certificate = write_certificate(&files);
     let server = Server::start(Options { tls: Some(files), ..patient() });
-    let mut plain = tls_connect(&server, &certificate, &[]).expect("a handshake");
+    let mut plain = tls_connect(server.address, &certificate, &[]).expect("a handshake");
     let answer = ask_tls(&mut plain, CLOSING);
     assert!(answer.starts_with(b"HTTP/1.1 200") && answer.ends_with(b"[1]"));
-    let both = tls_connect(&server, &certificate, &[b"h2", b"http/1.1"]).expect("a handshake");
+    let both = tls_connect(server.address, &certificate, &[b"h2", b"http/1.1"]).expect("a handshake");
     assert_eq!(both.conn.alpn_protocol(), Some(&b"h2"[..]));
-    let one = tls_connect(&server, &certificate, &[b"http/1.1"]).expect("a handshake");
+    let one = tls_connect(server.address, &certificate, &[b"http/1.1"]).expect("a handshake");
     assert_eq!(one.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(http2_over_tls(&server, &certificate));
@@ -208,14 +212,17 @@ fn a_replaced_certificate_is_used_without_a_restart() {
     let mut options = Options { tls: Some(files.clone()), ..patient() };
     options.timeouts.reload = Duration::from_millis(5);
     let server = Server::start(options);
-    let mut open = tls_connect(&server, &old, &[]).expect("a handshake");
+    let mut open = tls_connect(server.address, &old, &[]).expect("a handshake");
     let new = write_certificate(&files);
-    support::wait_until(|| tls_connect(&server, &new, &[]).is_ok(), || "the old certificate is still used".to_owned());
-    assert!(tls_connect(&server, &old, &[]).is_err());
+    support::wait_until(
+        || tls_connect(server.address, &new, &[]).is_ok(),
+        || "the old certificate is still used".to_owned(),
+    );
+    assert!(tls_connect(server.address, &old, &[]).is_err());
     assert!(ask_tls(&mut open, CLOSING).ends_with(b"[1]"), "open connections go on");
     std::fs::write(&files.key, "no key").expect("written");
     server.front.reload_changed();
-    assert!(tls_connect(&server, &new, &[]).is_ok(), "what cannot be read changes nothing");
+    assert!(tls_connect(server.address, &new, &[]).is_ok(), "what cannot be read changes nothing");
 }
 
 #[test]

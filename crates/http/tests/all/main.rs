@@ -14,6 +14,7 @@ mod plain;
 mod records;
 mod reply_batch;
 mod schemas;
+mod starting;
 mod strict;
 mod support;
 mod users;

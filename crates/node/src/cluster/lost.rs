@@ -17,7 +17,7 @@ pub(crate) struct LostData {
 }
 
 /// Whether too few are left of so many to ask.
-fn are_too_few_left(all: usize, lost: usize) -> bool {
+pub(super) fn are_too_few_left(all: usize, lost: usize) -> bool {
     lost > 0 && (all - lost) * 2 <= all
 }
 

@@ -34,7 +34,7 @@ const EPOCHS_LEFT_OUT: u64 = 1 << 20;
 const BATCH_BYTES: usize = 8 << 20;
 
 /// Memory for reading the checkpoint.
-const MEMORY_BYTES: usize = 256 << 20;
+pub(super) const MEMORY_BYTES: usize = 256 << 20;
 
 /// What a rescue keeps, or would keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ fn forget_backup(path: &Path) -> io::Result<()> {
 }
 
 /// What this node has heard of last, committed or not.
-fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<Option<Guidance>, RescueError> {
+pub(super) fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<Option<Guidance>, StartError> {
     let (Some(store), Some(found)) = (recovery.stores.get_mut(usize::from(meta.0)), recovery.replicas.get(&meta))
     else {
         return Ok(None);
@@ -133,7 +133,7 @@ fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<Option<Guid
         let applied = apply_entry(store, entry.lsn, kind_of_record(entry.kind), &entry.bytes);
         applied.map_err(StartError::Store)?;
     }
-    Ok(rows::guidance(store).map_err(|error| StartError::Io(io::Error::other(error)))?)
+    rows::guidance(store).map_err(|error| StartError::Io(io::Error::other(error)))
 }
 
 fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Result<Kept, RescueError> {

@@ -37,6 +37,11 @@ const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\
     content-type: application/xml\r\ncontent-length: 105\r\n\r\n\
     <Error><Code>SlowDown</Code><Message>The server has as many connections as it may have.</Message></Error>";
 
+/// What a client hears, whatever it asks for, while the node starts.
+pub const STARTING: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: application/xml\r\ncontent-length: 88\r\n\r\n\
+    <Error><Code>ServiceUnavailable</Code><Message>The server is starting.</Message></Error>";
+
 /// How often a drain looks whether all connections have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
@@ -204,5 +209,19 @@ async fn run<S, B, U>(
     if let Err(error) = result {
         errors.connection_errors.increment();
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_without_a_front_has_the_length_that_it_says() {
+        for reply in [TURNED_AWAY, STARTING] {
+            let text = std::str::from_utf8(reply).expect("text");
+            let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+            assert!(head.ends_with(&format!("content-length: {}", body.len())), "{head}");
+        }
     }
 }

@@ -119,6 +119,40 @@ impl ClusterFile {
         Ok(file)
     }
 
+    /// Takes over which nodes the cluster has now. Of those that were known it keeps how they are reached from here. Whether
+    /// that changed anything.
+    pub(super) fn meet(&mut self, nodes: Vec<MemberEntry>) -> bool {
+        let numbers = |members: &[MemberEntry]| members.iter().map(|member| member.node).collect::<Vec<_>>();
+        if numbers(&nodes) == numbers(&self.members) || !nodes.iter().any(|member| member.node == self.node) {
+            return false;
+        }
+        let known = std::mem::take(&mut self.members);
+        let same = |new: MemberEntry| known.iter().find(|known| known.node == new.node).cloned().unwrap_or(new);
+        self.members = nodes.into_iter().map(same).collect();
+        // They are not those that the cluster began with.
+        self.has_joined = true;
+        true
+    }
+
+    /// Replaces the file of a node's directory, durably.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub(super) fn replace(&self, directory: &Path) -> Result<(), Failure> {
+        let (file, new) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
+        // Left by a command that was killed.
+        let _ = fs::remove_file(&new);
+        write_new(&new, &serde_json::to_string_pretty(self)?, 0o644)?;
+        let named = |error: std::io::Error| format!("{}: {error}", file.display());
+        fs::rename(&new, &file).map_err(named)?;
+        fs::File::open(directory).and_then(|folder| folder.sync_all()).map_err(named)?;
+        Ok(())
+    }
+
+    pub(super) fn number(&self) -> u16 {
+        self.node
+    }
+
     pub(super) fn own(&self) -> Option<&MemberEntry> {
         self.members.iter().find(|member| member.node == self.node)
     }

@@ -6,12 +6,12 @@ mod init_from;
 mod make;
 mod nodes;
 mod rescue;
+mod reset;
 mod status;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use millrace_node::DataDirectory;
 
 use crate::Failure;
 use crate::cli::NodeArgs;
@@ -164,6 +164,15 @@ struct ResetArgs {
     /// The node's directory, as `init` has made it
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// A node of the cluster that runs, to say which nodes there are now. Without it the directory's own data says so
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// For https: trust the certificate authorities in this file (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", env = "MILLRACE_CA")]
+    ca: Option<PathBuf>,
+    /// With --url: an API key
+    #[arg(long, value_name = "KEY", env = "MILLRACE_API_KEY", hide_env_values = true)]
+    api_key: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -223,15 +232,6 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterCommand::Drain(args) => nodes::drain(args),
         ClusterCommand::Remove(args) => nodes::remove(args),
         ClusterCommand::Rescue(args) => rescue::run(args),
-        ClusterCommand::Reset(args) => reset(&args.directory),
+        ClusterCommand::Reset(args) => reset::run(args),
     }
-}
-
-/// Empties a node's directory.
-fn reset(path: &Path) -> Result<(), Failure> {
-    // Else it might be the only copy of somebody's data.
-    directory::ClusterFile::read(path)?;
-    DataDirectory::empty(path)?;
-    println!("{} is empty: its node gets everything from the others once it is started", path.display());
-    Ok(())
 }

@@ -41,12 +41,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     let id = added["cluster"].as_str().and_then(ClusterId::parse).ok_or_else(wrong)?;
     let (node, shards) = (number("node").ok_or_else(wrong)?, number("shards").ok_or_else(wrong)?);
     let guidance = block_on(client.guidance())?;
-    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
-    let entry = |(number, entry): (&String, &Value)| {
-        let (http, peer) = (text(entry, "http"), text(entry, "peer"));
-        Some(MemberEntry { node: number.parse().ok()?, http, peer, s3: None, rack: None })
-    };
-    let known = guidance["nodes"].as_object().into_iter().flatten().filter_map(entry);
+    let known = members_of(&guidance).into_iter();
     let (http, peer, s3) = (args.http.clone(), args.peer.clone(), args.s3.clone());
     let own = MemberEntry { node, http, peer, s3, rack: args.rack.clone() };
     let mut members: Vec<MemberEntry> = known.filter(|member| member.node != node).chain([own]).collect();
@@ -61,8 +56,20 @@ pub(super) fn join(args: &JoinArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The nodes that a guidance names, ascending.
+pub(super) fn members_of(guidance: &Value) -> Vec<MemberEntry> {
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+    let entry = |(number, entry): (&String, &Value)| {
+        let (http, peer) = (text(entry, "http"), text(entry, "peer"));
+        Some(MemberEntry { node: number.parse().ok()?, http, peer, s3: None, rack: None })
+    };
+    let mut members: Vec<MemberEntry> = guidance["nodes"].as_object().into_iter().flatten().filter_map(entry).collect();
+    members.sort_by_key(|member| member.node);
+    members
+}
+
 /// Refuses an authority that the cluster's nodes do not trust, before they hear of a node.
-fn check_is_of(authority: &Path, guidance: &Value, url: &str) -> Result<(), Failure> {
+pub(super) fn check_is_of(authority: &Path, guidance: &Value, url: &str) -> Result<(), Failure> {
     let own = fingerprint_of_file(&authority.join("authority.pem"))?;
     // A node of an earlier version does not say whom it trusts.
     match guidance["authority"].as_str() {
