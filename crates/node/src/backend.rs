@@ -16,7 +16,7 @@ use millrace_api::{
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
-use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
+use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request, Submitted};
 use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
 use millrace_shard::{EntityState, InvocationId, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
@@ -80,10 +80,10 @@ impl CoreHandle {
     }
 
     /// Most requests end at once; only what waits pays for a future.
-    pub(crate) fn begun<T: TypedReply + 'static>(&self, started: Result<Result<T, Error>, ReplyTo<T>>) -> Begun<T> {
+    pub(crate) fn begun<T: TypedReply + 'static>(&self, started: Submitted<T, ReplyTo<T>>) -> Begun<T> {
         match started {
-            Ok(result) => Begun::Ended(result),
-            Err(to) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), to)),
+            Submitted::Answered(result) => Begun::Ended(result),
+            Submitted::Pending(to) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), to)),
         }
     }
 
