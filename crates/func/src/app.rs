@@ -112,3 +112,32 @@ pub struct Route {
     /// The path below the service: `/` then literal parts or `:name` parts that match one part.
     pub path: String,
 }
+
+impl Route {
+    /// A part of the path that is a pattern to other servers, and here would match itself alone.
+    #[must_use]
+    pub fn misleading_part(&self) -> Option<&str> {
+        self.path.split('/').find(|part| part.contains(['*', '{', '<', '[']))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_looks_like_another_servers_pattern_is_misleading() {
+        let misleading = |path: &str| {
+            let route = Route { method: "GET".to_owned(), path: path.to_owned() };
+            route.misleading_part().map(str::to_owned)
+        };
+        for path in ["/", "/f/:name", "/f/:a/:b", "/a(b)/%2A/v1.0/~me"] {
+            assert_eq!(misleading(path), None, "{path}");
+        }
+        for (path, part) in
+            [("/f/*", "*"), ("/f/*.png/x", "*.png"), ("/f/{id}", "{id}"), ("/<id>", "<id>"), ("/[id]", "[id]")]
+        {
+            assert_eq!(misleading(path).as_deref(), Some(part), "{path}");
+        }
+    }
+}
