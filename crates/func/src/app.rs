@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millrace_api::HandlerKind;
 use millrace_base::{Error, ErrorCode, Name};
 
-use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, RetrySettings, WorkerSettings};
+use crate::{FetchPolicy, Grants, Limits, RetrySettings, WorkerSettings};
 
 /// An app to load: its files and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +20,8 @@ pub struct App {
     pub limits: Limits,
     /// Which servers outside they may reach.
     pub fetch: FetchPolicy,
-    /// Which types of records they may use.
-    pub records: RecordPolicy,
-    /// Which buckets may tell its handlers.
-    pub objects: ObjectPolicy,
+    /// What it allows of built-in apps.
+    pub grants: Grants,
     /// How much of it runs on workers at once.
     pub workers: WorkerSettings,
     /// How what fails of it is tried again.
@@ -42,8 +40,7 @@ impl App {
             files: BTreeMap::new(),
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
-            records: RecordPolicy::default(),
-            objects: ObjectPolicy::default(),
+            grants: Grants::default(),
             workers: WorkerSettings::default(),
             retry: RetrySettings::default(),
             is_kept: false,
