@@ -305,7 +305,16 @@ fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
     let deposit = pause(rng, Script::new()).add("balance", amount).add(&mark, 1);
     let note = Callee::run("account", &third, pause(rng, Script::new()).add(&format!("via{id}"), 1));
     let script = pause(rng, script);
-    let (script, via) = match rng.below(4) {
+    let (script, via) = match rng.below(5) {
+        // Two calls meet there over others.
+        4 => {
+            let rest = pause(rng, Script::new()).add("balance", 1);
+            let less = deposit.add("balance", -1);
+            let over = key(rng, "note", 3, shard_count);
+            let over = Callee::run("note", &over, Script::new().call(Callee::run("account", &to, rest)));
+            let via = Script::new().add(&format!("via{id}"), 1).call(Callee::run("account", &to, less));
+            (script.all([Callee::run("account", &third, via), over]), Some(third))
+        }
         // The callee calls on, perhaps back to where the transaction came from.
         0 => (script.call(Callee::run("account", &to, deposit.call(note))), Some(third)),
         1 => (script.all([Callee::run("account", &to, deposit), note]), Some(third)),

@@ -165,6 +165,26 @@ fn a_call_that_comes_back_over_another_shard_waits_for_none_of_its_callers() {
 }
 
 #[test]
+fn calls_of_one_transaction_that_meet_over_another_shard_lose_no_write() {
+    let [one, two, away] = keys();
+    let add = || Callee::run("account", &two, Script::new().add("n", 1));
+    let over = |name: &str| {
+        Callee::run(
+            "account",
+            &format!("{{{}}}{name}", &away[1..away.find('}').expect("a tag")]),
+            Script::new().call(add()),
+        )
+    };
+    for way in WAYS {
+        for (all, sum) in [(vec![over("a"), over("b")], 2), (vec![add(), over("a"), add(), over("b")], 4)] {
+            let mut world = World::new(way);
+            world.call(&one, &Script::new().all(all)).expect("it ends");
+            assert_eq!(world.stored(&two, "n"), Some(sum.to_string()), "{way:?}");
+        }
+    }
+}
+
+#[test]
 fn a_workflow_that_is_cancelled_while_its_worker_has_the_turn_undoes_what_it_has_done() {
     let [own, first, second] = keys();
     let add = |key: &str, number| Callee::run("account", key, Script::new().add("done", number));

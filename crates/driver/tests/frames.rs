@@ -223,7 +223,12 @@ fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
 
 fn call() -> PeerCall {
     let call = NestedCall { handler: HANDLER, key: b"bob".to_vec(), input: Bytes::from_static(b"2") };
-    PeerCall { number: 11, depth: 2, call, once: Some((*b"once").into()) }
+    PeerCall { number: 11, depth: 2, call, once: Some((*b"once").into()), callers: None }
+}
+
+/// One that tells its callers.
+fn nested_call() -> PeerCall {
+    PeerCall { once: None, callers: Some(vec![13, 14]), ..call() }
 }
 
 fn of_coordinator() -> Vec<(&'static str, ToParticipation)> {
@@ -231,6 +236,7 @@ fn of_coordinator() -> Vec<(&'static str, ToParticipation)> {
     vec![
         ("reserve", ToParticipation::Reserve { begin, entity: entity(), is_exclusive: true }),
         ("call", ToParticipation::Call(begin, call())),
+        ("call-nested", ToParticipation::Call(begin, nested_call())),
         ("result", ToParticipation::Result(11, Ok(Bytes::from_static(b"1")))),
         ("take-back", ToParticipation::TakeBack(11)),
         ("taken-back", ToParticipation::TakenBack),
@@ -245,6 +251,7 @@ fn of_participant() -> Vec<(&'static str, ToCoordinator)> {
     vec![
         ("reserved", ToCoordinator::Reserved),
         ("call", ToCoordinator::Call(call())),
+        ("call-nested", ToCoordinator::Call(nested_call())),
         ("lingers", ToCoordinator::Lingers(11)),
         ("over", ToCoordinator::Over(11)),
         ("result", ToCoordinator::Result(11, Err(error()))),
@@ -398,6 +405,26 @@ fn what_earlier_programs_write_is_understood() {
         let frame = Frame::decode(&unhex(text)).unwrap_or_else(|error| panic!("{name}: {error}"));
         let meant = if name == "ask-cancel" { &cancel } else { &known[name] };
         assert_eq!(hex(&frame.encode()), hex(&meant.encode()), "{name}");
+    }
+}
+
+#[test]
+fn calls_leave_their_callers_out_for_programs_that_do_not_know_them() {
+    let known: BTreeMap<String, Frame> = frames().into_iter().collect();
+    let nested: Vec<&String> = known.keys().filter(|name| name.ends_with("call-nested")).collect();
+    assert!(nested.len() > 1, "{:?}", known.keys());
+    for (name, frame) in &known {
+        let left = frame.without_callers();
+        assert_eq!(left.is_some(), nested.contains(&name), "{name}");
+        if let Some(left) = left {
+            let whole = frame.encode();
+            let list = [&[0][..], &whole[whole.len() - 20..]].concat();
+            assert_eq!(
+                left.encode(),
+                [&whole[..whole.len() - list.len()], &[0]].concat(),
+                "{name}: an option that is empty"
+            );
+        }
     }
 }
 

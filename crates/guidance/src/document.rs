@@ -12,13 +12,16 @@ const FORMAT: u32 = 1;
 /// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
 /// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
 /// is written.
-pub const FEATURE_LEVEL: u32 = 2;
+pub const FEATURE_LEVEL: u32 = 3;
 
 /// From this level on nodes know racks.
 pub(crate) const RACKS_LEVEL: u32 = 1;
 
 /// From this level on nodes load versions that are kept, and say which they do not need.
 pub(crate) const KEPT_LEVEL: u32 = 2;
+
+/// From this level on nodes understand calls that tell their callers.
+pub const CALLERS_LEVEL: u32 = 3;
 
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ mod status;
 mod versions;
 
 pub use document::{
-    AppEntry, FEATURE_LEVEL, Guidance, GuidanceError, KeptApp, NextApp, NodeEntry, Place, first_replicas,
+    AppEntry, CALLERS_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError, KeptApp, NextApp, NodeEntry, Place, first_replicas,
 };
 pub use leader::{Audience, Leader, Timing};
 pub use membership::{Refused, is_rack};

@@ -113,6 +113,9 @@ pub struct PeerCall {
     /// Where the participant keeps the result if it commits alone, so that the call happens once
     /// however often it is made: set for the calls of workflows, which are made again after a crash.
     pub once: Option<Box<[u8]>>,
+    /// The calls across shards that it is nested in, outermost first. They are told for an app on workers, where a call
+    /// waits for what runs on its entity, but not for its callers. A program that does not know this tells them of none.
+    pub callers: Option<Vec<CallNumber>>,
 }
 
 /// What a participant has to know to take part.

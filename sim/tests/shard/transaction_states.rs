@@ -112,7 +112,13 @@ fn call_of(rig: &Rig, number: u64, handler: &str, key: &str, script: &Script) ->
     let (program, service) = rig.core.catalog.service(Some(millrace_sim::rig::APP), "note").expect("known");
     let (handler, _) = rig.core.catalog.handler(program, service, handler).expect("known");
     let input = Bytes::from(script.json());
-    PeerCall { number, depth: 1, call: NestedCall { handler, key: key.as_bytes().to_vec(), input }, once: None }
+    PeerCall {
+        number,
+        depth: 1,
+        call: NestedCall { handler, key: key.as_bytes().to_vec(), input },
+        once: None,
+        callers: None,
+    }
 }
 
 fn entity_of(key: &str) -> EntityKey {

@@ -161,6 +161,8 @@ impl<T: Wire> Wire for Result<T, Error> {
 /// Lists of anything but bytes, which have a layout of their own.
 pub(crate) trait Item: Wire {}
 
+impl Item for u64 {}
+
 impl<T: Item> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         u32::try_from(self.len()).expect("limits keep lists short").put(out);

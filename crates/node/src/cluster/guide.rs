@@ -151,6 +151,7 @@ impl Guide {
         if !guidance.admits_level(FEATURE_LEVEL) {
             return self.cluster.note_too_old(guidance.feature_level);
         }
+        self.cluster.note_level_of_all(guidance.feature_level);
         let before = self.present.replace(guidance.clone());
         if before.is_some_and(|before| before.epoch == guidance.epoch) {
             return;

@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{FEATURE_LEVEL, Guidance, Status, Unneeded};
+use millrace_guidance::{CALLERS_LEVEL, FEATURE_LEVEL, Guidance, Status, Unneeded};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -150,6 +150,8 @@ pub(crate) struct Cluster {
     pub(crate) stillness: Stillness,
     /// What the cluster uses, if that is more than this build knows; else 0.
     used_level: AtomicU32,
+    /// What all nodes know, as guidance has said last.
+    level_of_all: AtomicU32,
     /// This node was removed from the cluster.
     is_removed: AtomicBool,
     /// Since when one node says so, and a majority does not. 0: it is not so. The highest number: that was told.
@@ -250,6 +252,7 @@ impl Cluster {
             quiet_epoch: AtomicU64::new(0),
             stillness: Stillness::default(),
             used_level: AtomicU32::new(0),
+            level_of_all: AtomicU32::new(0),
             is_removed: AtomicBool::new(false),
             disputed_ns: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
@@ -327,6 +330,11 @@ impl Cluster {
         if !self.is_removed.swap(true, Ordering::AcqRel) {
             tracing::error!(node = self.me().0, "{REMOVED}");
         }
+    }
+
+    /// All nodes know as much, and this one too.
+    fn note_level_of_all(&self, feature_level: u32) {
+        self.level_of_all.store(feature_level, Ordering::Release);
     }
 
     /// The cluster uses what this build does not know.
@@ -412,12 +420,23 @@ impl Cluster {
 
     /// Sends a word to another node. Says whether it was taken.
     pub(crate) fn send(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
-        self.with_links(|links| links.send(to, lane, word.encode()))
+        self.with_links(|links| links.send(to, lane, self.encode(word)))
     }
 
     /// Lets a word to another node wait for the next [`Cluster::flush`]. Says whether it was taken.
     pub(crate) fn queue(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
-        self.with_links(|links| links.queue(to, lane, word.encode()))
+        self.with_links(|links| links.queue(to, lane, self.encode(word)))
+    }
+
+    /// The bytes of a word, as the oldest of the nodes understands it.
+    fn encode(&self, word: &Word) -> Bytes {
+        if let Word::Frame(to, frame) = word
+            && self.level_of_all.load(Ordering::Acquire) < CALLERS_LEVEL
+            && let Some(frame) = frame.without_callers()
+        {
+            return Word::Frame(*to, frame).encode();
+        }
+        word.encode()
     }
 
     /// Writes what waits for the node, on this thread.

@@ -13,7 +13,13 @@ const BEGIN: Begin = Begin { program: Program(1), time: UnixMillis(1), age: (1, 
 
 fn call(number: u64) -> PeerCall {
     let handler = HandlerId { program: Program(1), service: 0, handler: 0 };
-    PeerCall { number, depth: 1, call: NestedCall { handler, key: b"k".to_vec(), input: Bytes::new() }, once: None }
+    PeerCall {
+        number,
+        depth: 1,
+        call: NestedCall { handler, key: b"k".to_vec(), input: Bytes::new() },
+        once: None,
+        callers: None,
+    }
 }
 
 fn value() -> Result<Bytes, Error> {

@@ -53,7 +53,8 @@ impl Execution {
         transaction.writes_away |= context.world.catalog.kind(pending.call.handler) == HandlerKind::Transaction;
         transaction.is_spread = true;
         let once = transaction.origin.once_field(context.rows.shard());
-        let call = PeerCall { number, depth: pending.depth, call: pending.call, once };
+        let callers = transaction.callers_away(&pending, context.world.catalog);
+        let call = PeerCall { number, depth: pending.depth, call: pending.call, once, callers };
         self.make_call_away(role, transaction, (to, call), context);
     }
 
@@ -365,6 +366,7 @@ fn pass_on(
     }
     let begin = begin(&transaction.origin, transaction.program, to, context.world);
     if let Some(call) = coordination.pass_on(from, to, begin, call, &mut context.context()) {
+        transaction.note_callers(&call);
         let PeerCall { number, depth, call, .. } = call;
         let parent = Parent::Shard(number);
         transaction.ready.push_back(Action::Call(PendingCall { parent, owner: Some(number), depth, call }));

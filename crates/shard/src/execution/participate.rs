@@ -53,6 +53,7 @@ fn take_call(
         }
         participation.keep_at(call.number, field.clone());
     }
+    transaction.note_callers(&call);
     let parent = Parent::Shard(call.number);
     let pending = PendingCall { parent, owner: Some(call.number), depth: call.depth, call: call.call };
     transaction.ready.push_back(Action::Call(pending));

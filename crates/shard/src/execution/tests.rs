@@ -300,7 +300,7 @@ fn a_look_beside_waits_for_what_is_prepared() {
     let transaction = TransactionId { coordinator: ShardId(1), incarnation: 3, number: 4 };
     let begin = Begin { program: RUN.program, time: START, age: (1, 1), seed: 5 };
     let call = NestedCall { handler: RUN, key: beside.clone().into_bytes(), input: Bytes::from_static(b"set x 3") };
-    let call = PeerCall { number: 1, depth: 1, call, once: None };
+    let call = PeerCall { number: 1, depth: 1, call, once: None, callers: None };
     let hear = |rig: &mut Rig, body| {
         let message = PeerMessage { from: ShardId(1), transaction, body };
         rig.shard.handle(Input::Peer(message), &mut rig.world.world());

@@ -78,6 +78,8 @@ pub(super) struct Transaction {
     pub held: Vec<EntityKey>,
     /// It held nothing when it began to queue, so that whom it waits for may be older.
     pub may_wait_for_older: bool,
+    /// Calls that other shards have made to this one, with the calls they are nested in, where that was told.
+    pub callers: BTreeMap<CallNumber, Vec<CallNumber>>,
     /// Calls that wait until what runs on their entity in this very transaction has ended.
     pub behind_own: Vec<PendingCall>,
     /// Calls that wait for an entity.
@@ -122,6 +124,7 @@ impl Transaction {
             is_unlocked: false,
             held: Vec::new(),
             may_wait_for_older: false,
+            callers: BTreeMap::new(),
             behind_own: Vec::new(),
             blocked: Vec::new(),
             unwanted: Vec::new(),
@@ -421,6 +424,7 @@ impl Transaction {
         self.program == program
             || self.activations.iter().any(|state| state.program == program)
             || self.blocked.iter().any(|(_, call)| is_called(call))
+            || self.behind_own.iter().any(is_called)
             || self.ready.iter().any(is_next)
     }
 

@@ -19,7 +19,13 @@ fn participation() -> Box<Participation> {
 
 fn call(number: u64) -> PeerCall {
     let handler = HandlerId { program: Program(1), service: 0, handler: 0 };
-    PeerCall { number, depth: 1, call: NestedCall { handler, key: b"k".to_vec(), input: Bytes::new() }, once: None }
+    PeerCall {
+        number,
+        depth: 1,
+        call: NestedCall { handler, key: b"k".to_vec(), input: Bytes::new() },
+        once: None,
+        callers: None,
+    }
 }
 
 fn entity() -> EntityKey {
