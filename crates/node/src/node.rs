@@ -281,7 +281,7 @@ impl Found {
         let cluster = cluster_of(&options)?;
         // In a cluster the meta shard holds the apps.
         let apps = if cluster.is_some() { built_in_apps_only()? } else { all_apps(&kept, apps)? };
-        let (bodies, body_threads) = objects::open_bodies(&options).map_err(StartError::Io)?;
+        let (bodies, body_threads) = objects::open_bodies(&options, directory.manifest()).map_err(StartError::Io)?;
         let mut recovery = recover(&options, &mut directory)?;
         let pinned = if cluster.is_some() { Arc::default() } else { pinned_apps(&kept, &apps, &mut recovery.stores)? };
         Ok(Self { directory, options, cluster, kept, apps, pinned, bodies, body_threads, recovery })

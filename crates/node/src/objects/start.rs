@@ -1,26 +1,31 @@
 //! What a start makes for objects: the bodies beside the log.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use millrace_base::limits;
 use millrace_blobs::{Bodies, BodyOptions};
 use millrace_io::{Clock, Disk, HeldDisk, RealClock, RealDisk};
+use millrace_manifest::Manifest;
 
 use super::BodyStore;
-use crate::cluster::ClusterOptions;
 use crate::directory::DataDirectory;
 use crate::options::{Durability, NodeOptions};
 
 /// Bodies of objects, in the data directory.
 pub(crate) const BODIES: &str = "bodies";
 
+/// The folders in it, and the file that counts ranges of numbers; `docs/internals/objects.md` has the names.
+pub(crate) const BODY_FOLDERS: [&str; 2] = ["segments", "files"];
+pub(crate) const BODY_START: &str = "start";
+
 /// Bodies of objects, and the threads that read and write them.
 pub(crate) type OpenBodies = (Option<Arc<BodyStore>>, Vec<JoinHandle<()>>);
 
 /// Bodies of objects, where the node is to keep them or has.
-pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
+pub(crate) fn open_bodies(options: &NodeOptions, manifest: &Manifest) -> io::Result<OpenBodies> {
     let path = options.data.join(BODIES);
     if !options.keeps_objects && !path.exists() {
         return Ok((None, Vec::new()));
@@ -33,12 +38,14 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
         lanes: options.cores,
         is_synced: options.durability == Durability::Fsync,
         reserve_bytes: limits::BODIES_RESERVE_BYTES.min(disk.capacity_bytes()? / 4),
-        ranges_behind: options.cluster.as_ref().map_or(0, |cluster| ranges_behind(options, cluster)),
+        ranges_behind: ranges_behind(options, &path)?,
         ..BodyOptions::default()
     };
     let disk = HeldDisk::new(Arc::new(disk));
     let (bodies, recovered) = Bodies::open(Arc::clone(&disk) as Arc<dyn Disk>, body_options)
         .map_err(|error| io::Error::new(error.kind(), format!("{BODIES}: {error}")))?;
+    // A folder that is gone must not look like one that never was there.
+    manifest.expect_folders(&BODY_FOLDERS.map(|folder| format!("{BODIES}/{folder}")))?;
     if recovered.damaged > 0 {
         tracing::error!(
             files = recovered.damaged,
@@ -52,15 +59,29 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     Ok((Some(store), threads))
 }
 
-/// The minute before which no directory of a cluster was emptied: 2026 begins.
+/// The minute before which no directory was emptied: 2026 begins.
 const FIRST_MINUTE: u64 = 29_453_760;
 
-/// Behind which range a node of a cluster takes its numbers. Each node has ranges of its own. One that has lost its directory
-/// does not know how many it had taken. That was not one a minute.
-fn ranges_behind(options: &NodeOptions, cluster: &ClusterOptions) -> u32 {
+/// Behind which range of numbers new ones are taken. Each node of a cluster has ranges of its own. A directory that has lost
+/// the count of its ranges does not know how many it had taken. That was not one a minute.
+fn ranges_behind(options: &NodeOptions, bodies: &Path) -> io::Result<u32> {
     const MINUTES: u64 = 0x00FF_FFFF;
     let minute = RealClock.now() / 60_000;
-    let is_emptied = DataDirectory::is_emptied(&options.data);
-    let lost = if is_emptied { minute.saturating_sub(FIRST_MINUTE).min(MINUTES - 1) } else { 0 };
-    u32::from(cluster.node.0) << 24 | u32::try_from(lost).unwrap_or(0)
+    let is_lost = DataDirectory::is_emptied(&options.data) || lacks_count(bodies)?;
+    let lost = if is_lost { minute.saturating_sub(FIRST_MINUTE).min(MINUTES - 1) } else { 0 };
+    let node = options.cluster.as_ref().map_or(0, |cluster| u32::from(cluster.node.0));
+    Ok(node << 24 | u32::try_from(lost).unwrap_or(0))
+}
+
+/// Whether there are bodies, and no count of the ranges that their numbers are from.
+fn lacks_count(bodies: &Path) -> io::Result<bool> {
+    if bodies.join(BODY_START).exists() {
+        return Ok(false);
+    }
+    for folder in BODY_FOLDERS.map(|folder| bodies.join(folder)) {
+        if folder.exists() && std::fs::read_dir(folder)?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
