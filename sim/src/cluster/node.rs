@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::{
-    Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, first_nonce,
+    Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, Submitted,
+    first_nonce,
 };
 use millrace_func::Limits;
 use millrace_log::{AppendReport, Committed, Space};
@@ -260,8 +261,8 @@ impl Node {
         let arrival = driven.core.enter();
         let job = job(&mut driven.core);
         match driven.core.submit(job, arrival) {
-            Ok(result) => self.replies.push((token, result)),
-            Err(asked) => {
+            Submitted::Answered(result) => self.replies.push((token, result)),
+            Submitted::Pending(asked) => {
                 let waiter = SimWaiter::default();
                 match driven.core.poll_reply(asked, &waiter) {
                     Some(result) => self.replies.push((token, result)),

@@ -1,20 +1,17 @@
-//! What a start makes for objects: their app, and the bodies beside the log.
+//! What a start makes for objects: the bodies beside the log.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::{fmt, io};
 
-use millrace_api::objects::OBJECTS_APP;
-use millrace_base::{Error, ErrorCode, Name, limits};
+use millrace_base::limits;
 use millrace_blobs::{Bodies, BodyOptions};
-use millrace_func::{App, Limits};
 use millrace_io::{Clock, Disk, HeldDisk, RealClock, RealDisk};
 use millrace_manifest::Manifest;
 
 use super::BodyStore;
 use crate::directory::DataDirectory;
-use crate::node::StartError;
 use crate::options::{Durability, NodeOptions};
 
 /// Bodies of objects, in the data directory.
@@ -23,30 +20,6 @@ pub(crate) const BODIES: &str = "bodies";
 /// The folders in it, and the file that counts ranges of numbers; `docs/internals/objects.md` has the names.
 pub(crate) const BODY_FOLDERS: [&str; 2] = ["segments", "files"];
 pub(crate) const BODY_START: &str = "start";
-
-/// Refuses a user's own app of the name that is the built-in app's now: it was deployed to a node that kept no objects.
-pub(crate) fn refuse_users_own(kept: &[App]) -> Result<(), StartError> {
-    if kept.iter().all(|app| app.name.as_str() != OBJECTS_APP) {
-        return Ok(());
-    }
-    let message = format!(
-        "the app {OBJECTS_APP:?} that is kept is a user's own, and its name is the built-in app's now: serve it with the \
-         program that it was deployed to, deploy it there under another name and remove this one"
-    );
-    Err(StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::AppRefused, message)))
-}
-
-/// The app of objects: it has no files, as its engine is its code. It is always there, so that what buckets keep goes on
-/// to be looked after, whether or not anybody asks over S3.
-pub(crate) fn objects_app() -> Result<App, StartError> {
-    let failed = |error: &dyn fmt::Display| {
-        StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::Internal, error.to_string()))
-    };
-    Ok(App {
-        limits: Limits { key_bytes: limits::BUILT_IN_KEY_BYTES, ..Limits::default() },
-        ..App::new(Name::new(OBJECTS_APP).map_err(|error| failed(&error))?)
-    })
-}
 
 /// Bodies of objects, and the threads that read and write them.
 pub(crate) type OpenBodies = (Option<Arc<BodyStore>>, Vec<JoinHandle<()>>);
@@ -111,17 +84,4 @@ fn lacks_count(bodies: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_users_own_app_of_this_name_is_refused_by_name() {
-        let own = objects_app().expect("the name is right");
-        assert!(refuse_users_own(&[]).is_ok());
-        let error = refuse_users_own(&[own]).expect_err("it is taken");
-        assert!(error.to_string().contains("built-in app's now"), "{error}");
-    }
 }
