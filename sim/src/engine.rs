@@ -126,9 +126,9 @@ impl ScriptEngine {
     #[must_use]
     pub fn app(name: &str, limits: Limits) -> App {
         let text = "[fetch]\nallow = [\"https://outside.example\"]\n[records]\ntypes = [\"note\", \"missing\"]";
-        let AppSettings { fetch, records, objects, .. } = AppSettings::from_toml(text).expect("valid");
+        let AppSettings { fetch, grants, .. } = AppSettings::from_toml(text).expect("valid");
         let name = Name::new(name).expect("tests name their apps well");
-        App { limits, fetch, records, objects, ..App::new(name) }
+        App { limits, fetch, grants, ..App::new(name) }
     }
 
     /// Loads an app and sends requests to it.

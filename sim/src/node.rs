@@ -19,7 +19,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::{
-    Core, CoreMessage, CoreMetrics, CoreOptions, CoreParts, FlushPolicy, Frame, Job, Placement, ShardMail, first_nonce,
+    Core, CoreMessage, CoreMetrics, CoreOptions, CoreParts, FlushPolicy, Frame, Job, Placement, ShardMail, Submitted,
+    first_nonce,
 };
 use millrace_format::EntryRef;
 use millrace_func::{Catalog, Limits};
@@ -459,8 +460,8 @@ impl Node {
             Job::Ask { .. } => {}
         }
         match core.submit(job, arrival) {
-            Ok(result) => self.output.replies.push((token, result)),
-            Err(asked) => match core.poll_reply(asked, &waiter) {
+            Submitted::Answered(result) => self.output.replies.push((token, result)),
+            Submitted::Pending(asked) => match core.poll_reply(asked, &waiter) {
                 Some(result) => self.output.replies.push((token, result)),
                 None => waiting.push((asked, token, waiter)),
             },

@@ -4,6 +4,7 @@
 //! findings. Both are plain data, so every check is tested on bad samples written down in its
 //! own file.
 
+mod built_in_apps;
 mod error_pages;
 mod exceptions;
 mod graph;
@@ -65,7 +66,8 @@ impl fmt::Display for Finding {
     }
 }
 
-const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 15] = [
+const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 16] = [
+    built_in_apps::check,
     error_pages::check,
     length::check,
     library_code::check,

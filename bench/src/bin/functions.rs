@@ -99,5 +99,7 @@ fn rivals() -> Vec<String> {
     let node = format!("Node.js {}", output("node", &["--version"]));
     // "Redis server v=7.0.15 sha=… malloc=…": the first three words are enough.
     let store = output(store_program(), &["--version"]);
-    vec![store.split(' ').take(3).collect::<Vec<_>>().join(" "), node, "Express 5".to_owned()]
+    let all = [store.split(' ').take(3).collect::<Vec<_>>().join(" "), node, "Express 5".to_owned()];
+    // What is not installed was not beside it.
+    all.into_iter().filter(|rival| !rival.is_empty()).collect()
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use millrace_base::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -138,41 +136,6 @@ pub struct RouteInfo {
     pub method: String,
     /// The path below the service, starting with `/`.
     pub path: String,
-}
-
-/// The apps that are part of the server. Users deploy none under their names, and reach them by paths of their own.
-pub const BUILT_IN_APPS: [&str; 2] = [crate::RECORDS_APP, crate::objects::OBJECTS_APP];
-
-/// Whether an app is part of the server.
-#[must_use]
-pub fn is_built_in(app: &str) -> bool {
-    BUILT_IN_APPS.contains(&app)
-}
-
-/// What is said of a service that a built-in app does not have, in the words of that app.
-#[must_use]
-pub fn no_built_in_service(app: &str, service: &str) -> Error {
-    if app == crate::RECORDS_APP {
-        return Error::new(ErrorCode::UnknownType, format!("there is no type of records named {service:?}"));
-    }
-    Error::new(ErrorCode::UnknownService, format!("the built-in app {app:?} has no service {service:?}"))
-}
-
-/// A reply of a built-in app that was not encoded, as whoever asked is near by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BuiltInReply {
-    /// Of records.
-    Record(crate::RecordReply),
-}
-
-impl BuiltInReply {
-    /// As the output of a call.
-    #[must_use]
-    pub fn to_bytes(&self) -> Bytes {
-        match self {
-            BuiltInReply::Record(reply) => reply.to_bytes(),
-        }
-    }
 }
 
 /// Where the workers of an app are. [`std::fmt::Debug`] leaves the secret out.

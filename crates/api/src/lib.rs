@@ -11,6 +11,7 @@
 mod app;
 mod backups;
 mod begun;
+mod built_in;
 mod calls;
 mod deployments;
 mod invocations;
@@ -23,11 +24,15 @@ mod serving;
 mod worker_line;
 
 pub use app::{
-    AppFile, AppInfo, AppSchemas, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, HandlerSchemas,
-    RouteInfo, ServiceInfo, SharedService, SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
+    AppFile, AppInfo, AppSchemas, Deployed, HandlerInfo, HandlerKind, HandlerSchemas, RouteInfo, ServiceInfo,
+    SharedService, SystemApp, WorkerRegistration,
 };
 pub use backups::{BackupPieces, Backups};
 pub use begun::{Begun, Waiting};
+pub use built_in::{
+    Allows, BUILT_IN_APPS, BuiltInApp, BuiltInFiles, BuiltInReply, Setting, built_in_app, is_built_in,
+    no_built_in_service,
+};
 pub use calls::{CallRequest, Calls, SendRequest, StateFields, StateReply, StateRequest};
 pub use deployments::Deployments;
 pub use invocations::{

@@ -9,11 +9,41 @@
 use std::borrow::Cow;
 
 use bytes::{Buf, Bytes};
-use millrace_base::{Error, ErrorCode, IdempotencyKey};
+use millrace_base::{Error, ErrorCode, IdempotencyKey, Name, limits};
 use serde::{Deserialize, Serialize};
+
+use crate::{Allows, BuiltInApp, BuiltInFiles, Setting};
 
 /// The app whose services are the types of records. Users cannot deploy an app of this name.
 pub const RECORDS_APP: &str = "records";
+
+/// Its row among the built-in apps: its files are the types and their settings.
+pub(crate) static APP: BuiltInApp = BuiltInApp {
+    name: RECORDS_APP,
+    files: Some(BuiltInFiles {
+        service_in_use: |name| {
+            let message = format!("the type {name:?} has records: delete them first, or force it");
+            Error::new(ErrorCode::TypeInUse, message)
+        },
+    }),
+    key_bytes: limits::KEY_BYTES,
+    open_services: &[],
+    setting: Setting {
+        name: "types",
+        allows: Allows::Operations,
+        most_lines: limits::RECORD_TYPES,
+        is_line: |line| line == "*" || is_type_name(line),
+        names: "type of records",
+        refused: |name| format!("the app may not use records of the type {name:?}"),
+    },
+    reached: "its records are reached at /records/{type}/{id}",
+    no_service: |name| Error::new(ErrorCode::UnknownType, format!("there is no type of records named {name:?}")),
+};
+
+/// Whether records can have a type of that name: what holds `--` names services that the app keeps for itself.
+fn is_type_name(name: &str) -> bool {
+    name.len() <= limits::TYPE_NAME_BYTES && !name.contains("--") && Name::is_valid(name)
+}
 
 /// A type's triggers are the service that is the type with this; their handlers are their names behind a `_`.
 pub const TRIGGERS_SERVICE: &str = "--triggers";

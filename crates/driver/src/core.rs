@@ -354,9 +354,10 @@ impl<P: Platform> Core<P> {
     }
 
     /// Stops a shard whose invariant broke.
-    pub(crate) fn stop_shard(&mut self, id: ShardId, reason: &str) {
+    pub fn stop_shard(&mut self, id: ShardId, reason: &str) {
         tracing::error!(shard = id.0, reason, "an invariant of the shard broke; it is stopped until a restart");
         self.count_stopped(Some(reason));
+        self.note_stopped(id);
         if let Err(reason) = self.try_give(id, Input::Stop(reason.to_owned())) {
             // Not even its bookkeeping works: nothing can be asked of it any more.
             tracing::error!(shard = id.0, reason, "the stopped shard is dropped");
@@ -364,8 +365,9 @@ impl<P: Platform> Core<P> {
         }
         // A shard answers every request it knows of when it stops. It has forgotten the one it was handling when it broke.
         self.close_gate(id);
+        let goes_on = self.is_replicated();
         for token in self.pending.unanswered_by(id) {
-            self.answer(token, Err(broke()));
+            self.answer(token, Err(if goes_on { broke_here() } else { broke() }));
         }
     }
 }
@@ -374,6 +376,13 @@ pub(crate) fn broke() -> Error {
     let message = "the shard broke at this call and stopped; the call may or may not have taken effect, repeat \
                    it with its Idempotency-Key after a restart";
     Error::new(ErrorCode::Internal, message)
+}
+
+/// In a cluster the shard goes on at another node.
+fn broke_here() -> Error {
+    let message = "the shard broke at this call and stopped here; the call may or may not have taken effect: repeat it \
+                   with its Idempotency-Key, at any node";
+    Error::new(ErrorCode::ResultUnknown, message)
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

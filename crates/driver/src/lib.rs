@@ -40,6 +40,6 @@ pub use platform::{DriverBug, Platform, Waiter};
 pub use programs::{CoreVersions, Programs, ShardLog};
 pub use queue::{Arrival, READ_AHEAD};
 pub use replicated::{ALONE, Hosted, Standing, apply_entry};
-pub use requests::FastRead;
+pub use requests::{FastRead, Submitted};
 pub use typed_request::{Asked, Call, Enqueue, Request};
 pub use upkeep::FlushPolicy;

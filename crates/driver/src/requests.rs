@@ -37,6 +37,16 @@ pub struct FastRead<'a> {
     pub input: &'a [u8],
 }
 
+/// What becomes of a request at once.
+#[must_use = "it has the reply, or what the reply is fetched with"]
+#[derive(Debug)]
+pub enum Submitted<R, T> {
+    /// It has ended.
+    Answered(Result<R, Error>),
+    /// It goes on. Its reply is fetched with this, or given up.
+    Pending(T),
+}
+
 impl<P: Platform> Core<P> {
     /// A request has come: reads the clock for it. The first request of a round begins the round.
     pub fn enter(&mut self) -> Arrival {
@@ -54,31 +64,21 @@ impl<P: Platform> Core<P> {
         now_ns
     }
 
-    /// Starts a request that [`Core::enter`] was called for: its reply, if it ended at once, or what to wait under.
-    ///
-    /// # Errors
-    /// What to wait under.
-    pub fn request<R: Request>(
-        &mut self,
-        request: R,
-        arrival: Arrival,
-    ) -> Result<Result<R::Reply, Error>, ReplyTo<R::Reply>> {
+    /// Starts a request that [`Core::enter`] was called for.
+    pub fn request<R: Request>(&mut self, request: R, arrival: Arrival) -> Submitted<R::Reply, ReplyTo<R::Reply>> {
         match self.submit(request.into_job(), arrival) {
-            Ok(result) => Ok(result.and_then(typed)),
-            Err(token) => Err(ReplyTo::of(token)),
+            Submitted::Answered(result) => Submitted::Answered(result.and_then(typed)),
+            Submitted::Pending(token) => Submitted::Pending(ReplyTo::of(token)),
         }
     }
 
     /// As [`Core::request`], for whoever keeps replies of all kinds together, as the simulator does.
-    ///
-    /// # Errors
-    /// The token.
-    pub fn submit(&mut self, job: Job, arrival: Arrival) -> Result<Result<Reply, Error>, Token> {
+    pub fn submit(&mut self, job: Job, arrival: Arrival) -> Submitted<Reply, Token> {
         let is_elsewhere = self.is_elsewhere(&job);
         let owner = job.shard().map_or(self.options.index, |shard| self.options.placement.core_of(shard));
         let is_own = !is_elsewhere && owner == self.options.index;
         if is_own && let Some(refusal) = self.refusal(&job, arrival) {
-            return Ok(Err(refusal));
+            return Submitted::Answered(Err(refusal));
         }
         let token = self.pending.local();
         if is_elsewhere {
@@ -88,7 +88,7 @@ impl<P: Platform> Core<P> {
         } else {
             self.pass_on(owner, token, job, arrival.since_ns());
         }
-        self.pending.fetch(token).ok_or(token)
+        self.pending.fetch(token).map_or(Submitted::Pending(token), Submitted::Answered)
     }
 
     /// Whether a cluster's shard, for which a request has come, cannot take it on this core.

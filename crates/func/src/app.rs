@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millrace_api::HandlerKind;
 use millrace_base::{Error, ErrorCode, Name};
 
-use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, RetrySettings, WorkerSettings};
+use crate::{FetchPolicy, Grants, Limits, RetrySettings, WorkerSettings};
 
 /// An app to load: its files and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +20,8 @@ pub struct App {
     pub limits: Limits,
     /// Which servers outside they may reach.
     pub fetch: FetchPolicy,
-    /// Which types of records they may use.
-    pub records: RecordPolicy,
-    /// Which buckets may tell its handlers.
-    pub objects: ObjectPolicy,
+    /// What it allows of built-in apps.
+    pub grants: Grants,
     /// How much of it runs on workers at once.
     pub workers: WorkerSettings,
     /// How what fails of it is tried again.
@@ -42,8 +40,7 @@ impl App {
             files: BTreeMap::new(),
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
-            records: RecordPolicy::default(),
-            objects: ObjectPolicy::default(),
+            grants: Grants::default(),
             workers: WorkerSettings::default(),
             retry: RetrySettings::default(),
             is_kept: false,
@@ -111,4 +108,33 @@ pub struct Route {
     pub method: String,
     /// The path below the service: `/` then literal parts or `:name` parts that match one part.
     pub path: String,
+}
+
+impl Route {
+    /// A part of the path that is a pattern to other servers, and here would match itself alone.
+    #[must_use]
+    pub fn misleading_part(&self) -> Option<&str> {
+        self.path.split('/').find(|part| part.contains(['*', '{', '<', '[']))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_looks_like_another_servers_pattern_is_misleading() {
+        let misleading = |path: &str| {
+            let route = Route { method: "GET".to_owned(), path: path.to_owned() };
+            route.misleading_part().map(str::to_owned)
+        };
+        for path in ["/", "/f/:name", "/f/:a/:b", "/a(b)/%2A/v1.0/~me"] {
+            assert_eq!(misleading(path), None, "{path}");
+        }
+        for (path, part) in
+            [("/f/*", "*"), ("/f/*.png/x", "*.png"), ("/f/{id}", "{id}"), ("/<id>", "<id>"), ("/[id]", "[id]")]
+        {
+            assert_eq!(misleading(path).as_deref(), Some(part), "{path}");
+        }
+    }
 }

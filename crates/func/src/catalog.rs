@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use millrace_api::{HandlerSchemas, is_built_in};
 use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
-use crate::records::has_double_hyphen;
 use crate::{
-    App, DialledVersion, FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, RetryPolicy,
-    RetrySettings, Route, RouteId, Service, WORKER_FILE, WorkerDocument,
+    App, DialledVersion, FetchPolicy, Grants, HandlerId, HandlerKind, Limits, Program, RetryPolicy, RetrySettings,
+    Route, RouteId, Service, WORKER_FILE, WorkerDocument,
 };
 
 /// One loaded app version.
@@ -22,10 +21,8 @@ pub struct Loaded {
     pub limits: Limits,
     /// Which servers outside it may reach.
     pub fetch: FetchPolicy,
-    /// Which types of records it may use.
-    pub records: RecordPolicy,
-    /// Which buckets may tell its handlers.
-    pub objects: ObjectPolicy,
+    /// What it allows of built-in apps.
+    pub grants: Grants,
     /// Whether its handlers run on workers.
     pub is_on_workers: bool,
     /// The version of the workers that dial in for it, and those that it has replaced.
@@ -48,8 +45,7 @@ impl Loaded {
             version,
             limits: app.limits.clone(),
             fetch: app.fetch.clone(),
-            records: app.records.clone(),
-            objects: app.objects.clone(),
+            grants: app.grants.clone(),
             is_on_workers: app.files.contains_key(WORKER_FILE),
             dialled: document.as_ref().and_then(WorkerDocument::dialled),
             schemas: document.map(|document| document.discovery.schemas()).unwrap_or_default(),
@@ -384,6 +380,11 @@ impl Catalog {
     pub fn route_row(&self, id: RouteId) -> Option<&Route> {
         self.programs.get(&id.program)?.services.get(usize::from(id.service))?.routes.get(usize::from(id.route))
     }
+}
+
+/// Names are short: a plain loop is quicker than a searcher.
+fn has_double_hyphen(name: &str) -> bool {
+    name.as_bytes().windows(2).any(|pair| pair == b"--")
 }
 
 /// # Errors

@@ -17,10 +17,9 @@ mod crypto;
 mod engine;
 mod engines;
 mod fetch;
+mod grants;
 mod host;
 mod limits;
-mod objects;
-mod records;
 mod retry;
 mod settings;
 mod worker;
@@ -38,14 +37,13 @@ pub use engines::Engines;
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
+pub use grants::Grants;
 pub use host::{
     BuiltInHost, EntityRows, EntityScan, EntityVisitor, FieldRows, Flow, Host, LogLevel, Message, NestedCall,
     OperationId, Reader, ScanRequest, StepStart, Visit, WorkerHost, not_built_in,
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply, WorkerLine};
-pub use objects::ObjectPolicy;
-pub use records::RecordPolicy;
 pub use retry::{Attempts, RetryOptions, RetryPolicy, RetrySettings, Unlimited};
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{

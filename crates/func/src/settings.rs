@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use millrace_api::BUILT_IN_APPS;
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::DeTable;
 
-use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, RetrySettings, WorkerSettings};
+use crate::{FetchPolicy, Grants, Limits, RetrySettings, WorkerSettings};
 
 /// What an app's `millrace.toml` says; what it does not name keeps its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -14,14 +17,22 @@ pub struct AppSettings {
     pub limits: Limits,
     /// `[fetch]`: which servers outside it may reach.
     pub fetch: FetchPolicy,
-    /// `[records]`: which types of records it may use.
-    pub records: RecordPolicy,
-    /// `[objects]`: which buckets may tell its handlers.
-    pub objects: ObjectPolicy,
+    /// What it allows of built-in apps, in a section for each.
+    #[serde(skip)]
+    pub grants: Grants,
     /// `[workers]`: how much of it runs on workers at once.
     pub workers: WorkerSettings,
     /// `[retry]`: how what fails is tried again.
     pub retry: RetrySettings,
+}
+
+/// The sections that are not about a built-in app.
+const SECTIONS: [&str; 4] = ["fetch", "limits", "retry", "workers"];
+
+fn no_such_section(name: &str) -> String {
+    let known = SECTIONS.into_iter().chain(BUILT_IN_APPS.map(|app| app.name));
+    let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
+    format!("unknown field `{name}`, expected one of {}", known.join(", "))
 }
 
 impl AppSettings {
@@ -31,10 +42,14 @@ impl AppSettings {
     /// [`SettingsError`] with line and column for text that is not such a file, and for limits that
     /// no function could run within.
     pub fn from_toml(text: &str) -> Result<Self, SettingsError> {
-        let settings: Self = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            SettingsError::at(text, offset, error.message().to_owned())
-        })?;
+        let misplaced = |Misplaced { offset, message }| SettingsError::at(text, offset, message);
+        let mut table = DeTable::parse(text).map_err(|error| misplaced(error.into()))?;
+        let grants = Grants::take_from(table.get_mut()).map_err(misplaced)?;
+        if let Some(unknown) = table.get_ref().keys().find(|key| !SECTIONS.contains(&key.get_ref().as_ref())) {
+            return Err(misplaced(Misplaced::at(unknown, no_such_section(unknown.get_ref()))));
+        }
+        let read = Self::deserialize(toml::Deserializer::from(table)).map_err(|error| misplaced(error.into()))?;
+        let settings = Self { grants, ..read };
         if let Err((name, message)) = settings.limits.check() {
             return Err(SettingsError::at(text, offset_of(text, "limits", Some(name)), message));
         }
@@ -56,6 +71,24 @@ fn offset_of(text: &str, table: &str, name: Option<&str>) -> usize {
         }
     });
     found.map_or(0, |value| value.span().start)
+}
+
+/// What is wrong with a text, and where in it.
+pub(crate) struct Misplaced {
+    pub offset: usize,
+    pub message: String,
+}
+
+impl Misplaced {
+    pub(crate) fn at<T>(place: &Spanned<T>, message: String) -> Self {
+        Self { offset: place.span().start, message }
+    }
+}
+
+impl From<toml::de::Error> for Misplaced {
+    fn from(error: toml::de::Error) -> Self {
+        Self { offset: error.span().map_or(0, |span| span.start), message: error.message().to_owned() }
+    }
 }
 
 /// A `millrace.toml` that cannot be used.
@@ -99,8 +132,14 @@ mod tests {
         assert_eq!(read.limits, Limits::default());
         assert_eq!(read.fetch.allows("https://api.example.com/x"), Ok(()));
         assert!(AppSettings::default().fetch.allows("https://api.example.com/x").is_err());
-        let read = AppSettings::from_toml("[records]\ntypes = [\"personinfo\"]\n").expect("valid");
-        assert_eq!(read.records.allows("personinfo"), Ok(()));
+        for section in SECTIONS {
+            assert_eq!(AppSettings::from_toml(&format!("[{section}]\n")), Ok(AppSettings::default()), "{section}");
+        }
+        let read = AppSettings::from_toml("[records]\ntypes = [\"personinfo\"]\n[objects]\nnotifications = []\n");
+        let mut grants = Grants::default();
+        grants.allow(BUILT_IN_APPS[0], vec!["personinfo".to_owned()]).expect("a name");
+        grants.allow(BUILT_IN_APPS[1], Vec::new()).expect("none");
+        assert_eq!(read, Ok(AppSettings { grants, ..AppSettings::default() }));
     }
 
     #[test]
@@ -112,6 +151,14 @@ mod tests {
             ("limits = { wait_ms = 1, stack_bytes = 1 } # ä", "1:39", "limits.stack_bytes"),
             ("[fetch]\r\nallow = []\r\n[limits]\r\n\tvalue_bytes = 1\r\n", "4:16", "limits.value_bytes"),
             ("[limit]", "1:2", "limits"),
+            ("[record]", "1:2", "`records`"),
+            ("records = 5", "1:11", "types"),
+            ("[objects]\nnotifications = [5]", "2:18", "string"),
+            (
+                "[objects]\nnotifications = [\"A\"]",
+                "2:17",
+                "objects.notifications: \"A\" cannot be the name of a bucket",
+            ),
             ("[limits\n", "1:8", "]"),
             ("[limits]\ncpu_ms = \"x\"", "2:10", "u64"),
             ("[limits]\n# ä\nmemory_bytes = -1", "3:16", "usize"),

@@ -20,6 +20,9 @@ pub(crate) const RACKS_LEVEL: u32 = 1;
 /// From this level on nodes load versions that are kept, and say which they do not need.
 pub(crate) const KEPT_LEVEL: u32 = 2;
 
+/// From this level on nodes say which shards broke.
+pub const STOPPED_LEVEL: u32 = 3;
+
 /// From this level on nodes understand calls that tell their callers.
 pub const CALLERS_LEVEL: u32 = 3;
 

@@ -206,6 +206,12 @@ impl Leader {
         self.audience.heard.get(&node).is_some_and(|heard| heard.status.is_caught_up)
     }
 
+    /// Whether a shard broke at a node.
+    fn has_stopped(&self, node: u16, shard: usize) -> bool {
+        let stopped = self.audience.heard.get(&node).map(|heard| heard.status.stopped.as_slice());
+        stopped.is_some_and(|stopped| stopped.iter().any(|one| usize::from(*one) == shard))
+    }
+
     /// Shards whose owner is gone, or is to go, get another one, if there is one.
     fn replace_owners(&self, next: &mut Guidance) {
         for shard in 0..next.shards.len() {
@@ -222,7 +228,7 @@ impl Leader {
             if hands_over && place.next != 0 {
                 continue;
             }
-            match self.best_owner(next, place, hands_over, place.owner) {
+            match self.best_owner(next, shard, hands_over, place.owner) {
                 Some(owner) if hands_over => next.shards[shard].next = owner,
                 Some(owner) => next.shards[shard].appoint(owner),
                 None => {}
@@ -230,9 +236,10 @@ impl Leader {
         }
     }
 
-    /// The replica that should own the shard: alive, on a node that stays, caught up if any is, not to move if any stays, and
-    /// with the fewest shards.
-    fn best_owner(&self, next: &Guidance, place: &Place, must_be_caught_up: bool, other_than: u16) -> Option<u16> {
+    /// The replica that should own the shard: alive, on a node that stays. What counts then, in this order: the shard did not
+    /// break there, it has caught up, it is not to move, its node owns few shards.
+    fn best_owner(&self, next: &Guidance, shard: usize, must_be_caught_up: bool, other_than: u16) -> Option<u16> {
+        let place = &next.shards[shard];
         let may_own = |node: &u16| {
             next.is_alive(*node)
                 && self.is_staying(next, *node)
@@ -240,12 +247,17 @@ impl Leader {
                 && (!must_be_caught_up || self.is_caught_up(*node))
         };
         let is_leaving = |node: &u16| !place.holders().contains(node);
-        let order = |node: &u16| (!self.is_caught_up(*node), is_leaving(node), next.owned_by(*node), *node);
+        let order = |node: &u16| {
+            let has_stopped = self.has_stopped(*node, shard);
+            (has_stopped, !self.is_caught_up(*node), is_leaving(node), next.owned_by(*node), *node)
+        };
         place.replicas.iter().copied().filter(may_own).min_by_key(order)
     }
 
     fn overcome_obstacles(&mut self, now_ns: u64, guidance: &Guidance, next: &mut Guidance) {
         let mut stuck = BTreeMap::new();
+        let stopped_at = |node: u16| self.audience.heard.get(&node).map(|heard| heard.status.stopped.clone());
+        let quarantined = quarantined(guidance, |node| stopped_at(node).unwrap_or_default());
         for (node, heard) in &self.audience.heard {
             for obstacle in &heard.status.obstacles {
                 let index = usize::from(obstacle.shard);
@@ -267,7 +279,13 @@ impl Leader {
                     place.appoint(obstacle.best);
                 } else if obstacle.promised >= obstacle.epoch {
                     place.appoint(*node);
-                } else if has_waited && let Some(other) = self.best_owner(next, &place, false, *node) {
+                } else if self.has_stopped(*node, index) {
+                    // What broke it at two nodes may be in its log. The others are spared.
+                    let other =
+                        self.best_owner(next, index, false, *node).filter(|_| !quarantined.contains(&obstacle.shard));
+                    let Some(other) = other.filter(|other| !self.has_stopped(*other, index)) else { continue };
+                    place.appoint(other);
+                } else if has_waited && let Some(other) = self.best_owner(next, index, false, *node) {
                     place.appoint(other);
                 } else {
                     continue;
@@ -287,7 +305,11 @@ impl Leader {
         }
         let mut best: Option<(usize, usize, u16)> = None;
         for (shard, place) in next.shards.iter().enumerate() {
-            let may_own = |node: &u16| next.is_alive(*node) && self.is_staying(next, *node) && self.is_caught_up(*node);
+            let may_own = |node: &u16| {
+                let is_fit =
+                    self.is_staying(next, *node) && self.is_caught_up(*node) && !self.has_stopped(*node, shard);
+                next.is_alive(*node) && is_fit
+            };
             if place.next != 0 {
                 continue;
             }
@@ -303,4 +325,14 @@ impl Leader {
             self.moved_ns = now_ns;
         }
     }
+}
+
+/// Shards that broke at two of the nodes that hold them, or more, ascending. `stopped_at` says where which ones broke.
+#[must_use]
+pub fn quarantined(guidance: &Guidance, stopped_at: impl Fn(u16) -> Vec<u16>) -> Vec<u16> {
+    let stopped: BTreeMap<u16, Vec<u16>> = guidance.nodes.keys().map(|node| (*node, stopped_at(*node))).collect();
+    let broke_at = |shard: u16, node: &u16| stopped.get(node).is_some_and(|stopped| stopped.contains(&shard));
+    let is_quarantined =
+        |(shard, place): &(u16, &Place)| place.replicas.iter().filter(|node| broke_at(*shard, node)).count() >= 2;
+    (0_u16..).zip(&guidance.shards).filter(is_quarantined).map(|(shard, _)| shard).collect()
 }

@@ -18,6 +18,8 @@ struct Cluster {
     /// Incarnation of each node that speaks.
     speaking: BTreeMap<u16, u64>,
     obstacles: BTreeMap<u16, Vec<Obstacle>>,
+    /// Shards that broke at a node.
+    stopped: BTreeMap<u16, Vec<u16>>,
     /// Nodes that are about to stop.
     leaving: BTreeSet<u16>,
     /// What nodes know that do not know level 3.
@@ -37,6 +39,7 @@ impl Cluster {
             guidance: Guidance::first(entries, shards, 0),
             speaking: (1..=nodes).map(|node| (node, 1)).collect(),
             obstacles: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             leaving: BTreeSet::new(),
             levels: BTreeMap::new(),
             hands_on: true,
@@ -62,6 +65,7 @@ impl Cluster {
                 last_deployment: 0,
                 is_caught_up: true,
                 obstacles: self.obstacles.get(node).cloned().unwrap_or_default(),
+                stopped: self.stopped.get(node).cloned().unwrap_or_default(),
                 held: Vec::new(),
                 opened: self.opened_by(*node),
                 quiet_epoch: 0,
@@ -212,6 +216,38 @@ fn an_appointment_that_cannot_be_followed_is_replaced() {
     assert_eq!(cluster.guidance.shards[index], before, "it may take a moment");
     cluster.run_ms(1_000);
     assert_ne!(cluster.guidance.shards[index].owner, 2);
+}
+
+#[test]
+fn a_shard_that_broke_goes_to_another_node_and_to_no_third_one() {
+    let mut cluster = Cluster::new(5, 5);
+    cluster.run_ms(3_000);
+    // It cannot serve the shard in this epoch, as it broke there.
+    let breaks = |cluster: &mut Cluster| {
+        let place = cluster.guidance.shards[2].clone();
+        cluster.obstacles =
+            BTreeMap::from([(place.owner, vec![Obstacle { shard: 2, epoch: place.epoch, promised: 0, best: 0 }])]);
+        cluster.stopped.insert(place.owner, vec![2]);
+        cluster.run_ms(200);
+        (place.owner, cluster.guidance.shards[2].owner)
+    };
+    let (first, second) = breaks(&mut cluster);
+    assert_ne!(first, second, "another one has it at once");
+    cluster.run_ms(20_000);
+    assert_eq!(cluster.guidance.shards[2].owner, second, "balance does not bring it back");
+    let (_, third) = breaks(&mut cluster);
+    assert_eq!(third, second);
+    cluster.run_ms(20_000);
+    assert_eq!(cluster.guidance.shards[2].owner, second, "it stays where it is");
+    let stopped = cluster.stopped.clone();
+    assert_eq!(crate::quarantined(&cluster.guidance, |node| stopped.get(&node).cloned().unwrap_or_default()), [2]);
+
+    // Somebody has mended the program of the node, and started it.
+    *cluster.speaking.get_mut(&second).expect("it speaks") += 1;
+    cluster.stopped.remove(&second);
+    cluster.obstacles.clear();
+    cluster.run_ms(200);
+    assert_eq!(cluster.guidance.shards[2].owner, second, "it may try again");
 }
 
 #[test]

@@ -17,9 +17,9 @@ mod versions;
 
 pub use document::{
     AppEntry, CALLERS_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError, KEPT_BODIES_LEVEL, KeptApp, NextApp, NodeEntry,
-    Place, first_replicas,
+    Place, STOPPED_LEVEL, first_replicas,
 };
-pub use leader::{Audience, Leader, Timing};
+pub use leader::{Audience, Leader, Timing, quarantined};
 pub use membership::{Refused, is_rack};
 pub use placing::{MetaStep, meta_step};
 pub use status::{Held, Obstacle, Opened, Status, Unneeded};

@@ -36,6 +36,9 @@ pub struct Status {
     /// Shards whose replicas here have lost what they knew, and ask the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resyncing: Vec<u16>,
+    /// Shards that broke here, ascending: somebody else should own them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<u16>,
     /// What its shards need no more of the versions that are kept.
     #[serde(default, skip_serializing_if = "Unneeded::is_empty")]
     pub unneeded: Unneeded,

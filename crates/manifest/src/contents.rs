@@ -27,6 +27,9 @@ pub struct Contents {
     /// Files that others write: they must be there, with whatever bytes.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub expected: BTreeSet<String>,
+    /// Folders that must be there, with whatever in them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub folders: BTreeSet<String>,
 }
 
 /// The segments of one log stream that must be there.
@@ -81,6 +84,7 @@ impl Contents {
             checkpoint: None,
             files: BTreeMap::new(),
             expected: BTreeSet::new(),
+            folders: BTreeSet::new(),
         }
     }
 

@@ -93,6 +93,7 @@ impl Manifest {
         self.change(|contents| {
             contents.files = found;
             contents.expected.clear();
+            contents.folders.clear();
         })
     }
 
@@ -106,7 +107,16 @@ impl Manifest {
         })
     }
 
-    /// Compares the listed files with those on disk, and looks whether those of the checkpoint are there. Changes nothing.
+    /// These folders must be there from now on, and no others.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn expect_folders(&self, paths: &[String]) -> io::Result<()> {
+        self.change(|contents| contents.folders = paths.iter().cloned().collect())
+    }
+
+    /// Compares the listed files with those on disk, and looks whether those of the checkpoint and the
+    /// folders are there. Changes nothing.
     ///
     /// # Errors
     /// [`ManifestError`] for the first file that is missing or has other bytes.
@@ -121,7 +131,7 @@ impl Manifest {
             }
         }
         let of_checkpoint = contents.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files);
-        for path in of_checkpoint.chain(&contents.expected) {
+        for path in of_checkpoint.chain(&contents.expected).chain(&contents.folders) {
             if !disk.exists(path).map_err(|error| ManifestError::io(path, error))? {
                 return Err(ManifestError::FileMissing(path.clone()));
             }

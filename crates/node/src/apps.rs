@@ -41,8 +41,8 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
         if path == CONFIGURATION {
             let text = std::str::from_utf8(&content).map_err(|_| refused("millrace.toml: not UTF-8"))?;
             let settings = AppSettings::from_toml(text).map_err(|error| refused(error.to_string()))?;
-            (app.limits, app.fetch, app.records) = (settings.limits, settings.fetch, settings.records);
-            (app.objects, app.workers, app.retry) = (settings.objects, settings.workers, settings.retry);
+            (app.limits, app.fetch, app.grants) = (settings.limits, settings.fetch, settings.grants);
+            (app.workers, app.retry) = (settings.workers, settings.retry);
         }
         app.files.insert(path, content);
     }

@@ -10,24 +10,22 @@ use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, AppSchemas, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health,
     Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal,
-    RECORDS_APP, RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest,
-    SendRequest, Serving, SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration,
-    is_built_in,
+    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
+    StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
-use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
+use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request, Submitted};
 use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
 use millrace_shard::{EntityState, InvocationId, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
 use crate::apps::app_from_files;
-use crate::built_in_apps::{self, refuse_system_name};
+use crate::built_in_apps::{self, refuse_built_in, refuse_system_name};
 use crate::cluster::change_nodes;
 use crate::core::{Core, ReplyFuture, Shared, SharedCore, handler_metric, route_metric};
 use crate::deploy;
 use crate::invocations;
 use crate::on_workers::is_on_workers;
-use crate::records::{self, RecordsApp, refuse_records};
 use crate::schedules;
 use crate::watch::{CallWatch, prints_calls};
 use crate::worker_apps;
@@ -80,10 +78,10 @@ impl CoreHandle {
     }
 
     /// Most requests end at once; only what waits pays for a future.
-    pub(crate) fn begun<T: TypedReply + 'static>(&self, started: Result<Result<T, Error>, ReplyTo<T>>) -> Begun<T> {
+    pub(crate) fn begun<T: TypedReply + 'static>(&self, started: Submitted<T, ReplyTo<T>>) -> Begun<T> {
         match started {
-            Ok(result) => Begun::Ended(result),
-            Err(to) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), to)),
+            Submitted::Answered(result) => Begun::Ended(result),
+            Submitted::Pending(to) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), to)),
         }
     }
 
@@ -140,7 +138,7 @@ fn find_handler(
     is_sent: bool,
 ) -> Result<HandlerId, Error> {
     let catalog = catalog(core)?;
-    refuse_records(request.app)?;
+    refuse_built_in(request.app)?;
     let (program, service) = catalog.service(request.app, request.service)?;
     let place = (app_of(core, program), request.service);
     // Who may not even read is not told what handlers there are.
@@ -194,7 +192,7 @@ fn route_call(
     arrival: Arrival,
 ) -> Result<(CallWatch, RouteCall), Error> {
     let catalog = catalog(core)?;
-    refuse_records(request.app.as_deref())?;
+    refuse_built_in(request.app.as_deref())?;
     let (program, service) = catalog.service(request.app.as_deref(), &request.service)?;
     authorise(principal, (app_of(core, program), &request.service), false)?;
     let route = catalog.route(program, service, &request.method, &request.path)?;
@@ -275,7 +273,7 @@ impl Calls for CoreHandle {
         let (shard, entity) = {
             let core = self.core.borrow();
             let catalog = catalog(&core)?;
-            refuse_records(request.app)?;
+            refuse_built_in(request.app)?;
             let (program, service) = catalog.service(request.app, request.service)?;
             authorise(principal, (app_of(&core, program), request.service), true)?;
             let id = HandlerId { program, service, handler: 0 };
@@ -425,33 +423,6 @@ impl Deployments for CoreHandle {
     ) -> Result<u64, Error> {
         principal.require(Permission::Deploy)?;
         built_in_apps::replace(self, app, expected_version, files).await
-    }
-}
-
-impl Records for CoreHandle {
-    fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
-        match records::operation(&request) {
-            Ok(operation) => self.operate::<RecordsApp>(principal, &operation),
-            Err(error) => Begun::Ended(Err(error)),
-        }
-    }
-
-    async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
-        principal.require(Permission::Deploy)?;
-        catalog(&self.core.borrow())?;
-        records::sweep(self, type_name).await
-    }
-
-    async fn has_records(&self, principal: &Principal, type_name: &str) -> Result<bool, Error> {
-        if !principal.may(Permission::Read { app: RECORDS_APP, service: type_name }) {
-            principal.require(Permission::Deploy)?;
-        }
-        catalog(&self.core.borrow())?;
-        records::are_there(self, type_name).await
-    }
-
-    fn is_record_type(&self, name: &str) -> bool {
-        self.core.borrow().programs.catalog.is_only_built_in(RECORDS_APP, name)
     }
 }
 

@@ -8,10 +8,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_api::{AppFile, Permission, Principal, RECORDS_APP, SHARD_SERVICE, SWEEP_HANDLER, SystemApp, is_built_in};
-use millrace_base::{Error, ErrorCode, Name, ShardId};
+use millrace_api::{
+    AppFile, BUILT_IN_APPS, BuiltInApp, Permission, Principal, SHARD_SERVICE, SWEEP_HANDLER, SystemApp, built_in_app,
+    is_built_in,
+};
+use millrace_base::{Error, ErrorCode, Name, NameError, ShardId};
+use millrace_driver::question::HasEntities;
 use millrace_driver::{Call, Enqueue, Request};
-use millrace_func::{App, HandlerId};
+use millrace_func::{App, HandlerId, Limits};
 use millrace_shard::Invoke;
 
 use crate::apps::{app_from_files, version_of};
@@ -19,7 +23,7 @@ use crate::backend::{CoreHandle, info};
 use crate::cluster;
 use crate::core::Shared;
 use crate::deploy;
-use crate::records::are_there;
+use crate::node::StartError;
 
 /// How long to wait before shards that could not take a sweep are asked again: twice as long each time, up
 /// to the longest.
@@ -33,6 +37,38 @@ const ALONE: &[u8] = br#"{"alone":true}"#;
 /// themselves.
 const QUIET_ATTEMPTS: usize = 200;
 const QUIET_PAUSE: Duration = Duration::from_millis(50);
+
+/// The apps that are always there: they have no files, as their engines are their code.
+pub(crate) fn apps_without_files() -> Result<Vec<App>, StartError> {
+    let app_of = |app: &BuiltInApp| {
+        let broken = |error: NameError| Error::new(ErrorCode::Internal, error.to_string());
+        let name = Name::new(app.name).map_err(|error| StartError::App(app.name.to_owned(), broken(error)))?;
+        Ok(App { limits: Limits { key_bytes: app.key_bytes, ..Limits::default() }, ..App::new(name) })
+    };
+    BUILT_IN_APPS.into_iter().filter(|app| app.files.is_none()).map(app_of).collect()
+}
+
+/// Refuses a user's own app of a name that is a built-in app's now: it was deployed before that app was there.
+pub(crate) fn refuse_users_own(kept: &[App]) -> Result<(), StartError> {
+    let is_users_own = |app: &&App| built_in_app(app.name.as_str()).is_some_and(|built_in| built_in.files.is_none());
+    let Some(App { name, .. }) = kept.iter().find(is_users_own) else { return Ok(()) };
+    let message = format!(
+        "the app {:?} that is kept is a user's own, and its name is the built-in app's now: serve it with the program \
+         that it was deployed to, deploy it there under another name and remove this one",
+        name.as_str()
+    );
+    Err(StartError::App(name.to_string(), Error::new(ErrorCode::AppRefused, message)))
+}
+
+/// Refuses to reach a built-in app by the paths of services.
+pub(crate) fn refuse_built_in(app: Option<&str>) -> Result<(), Error> {
+    match app.and_then(built_in_app) {
+        None => Ok(()),
+        Some(BuiltInApp { name, reached, .. }) => {
+            Err(Error::new(ErrorCode::UnknownApp, format!("the app {name:?} is built in: {reached}")))
+        }
+    }
+}
 
 /// Refuses to deploy or remove the built-in app as if it were a user's.
 pub(crate) fn refuse_system_name(app: &str) -> Result<(), Error> {
@@ -48,11 +84,13 @@ fn as_system_app(app: &App) -> SystemApp {
     SystemApp { version: version_of(app), files: Arc::new(app.files.iter().map(file).collect()) }
 }
 
-/// The built-in apps as they are kept.
+/// The built-in apps that have files, as they are kept.
 pub(crate) fn system_apps(kept: &[App]) -> RwLock<BTreeMap<String, SystemApp>> {
-    let found = kept.iter().find(|app| app.name.as_str() == RECORDS_APP);
-    let app = found.map(as_system_app).unwrap_or_default();
-    RwLock::new(BTreeMap::from([(RECORDS_APP.to_owned(), app)]))
+    let as_kept = |built_in: &BuiltInApp| {
+        let found = kept.iter().find(|app| app.name.as_str() == built_in.name);
+        (built_in.name.to_owned(), found.map(as_system_app).unwrap_or_default())
+    };
+    RwLock::new(BUILT_IN_APPS.into_iter().filter(|app| app.files.is_some()).map(as_kept).collect())
 }
 
 fn current(shared: &Shared, app: &str) -> Result<SystemApp, Error> {
@@ -79,7 +117,7 @@ pub(crate) fn system_app(shared: &Shared, principal: &Principal, app: &str) -> R
     current(shared, app)
 }
 
-/// Replaces a built-in app if its version still is `expected`, and has its types swept whose definition
+/// Replaces a built-in app if its version still is `expected`, and has its services swept whose definition
 /// has changed. Gives its new version.
 ///
 /// Runs as a task of its own: a caller that goes away leaves no app half replaced or unswept.
@@ -109,38 +147,63 @@ pub(crate) async fn replace(node: &CoreHandle, app: &str, expected: u64, files: 
         // All cores serve the new version by now: no shard is swept in the one before.
         tokio::task::spawn_local(async move {
             sweep_services(&node, &sweeps).await;
-            hasten(&node, version, &sweeps).await;
+            hasten(&node, (app.name.as_str(), version), &sweeps).await;
         });
         Ok(version)
     });
     task.await.unwrap_or_else(|_| Err(deploy::stopping()))
 }
 
-/// Sees to it that types which go are without records, unless by force, and stay so: whoever looked before
-/// may have looked too early. From here on nobody writes records of theirs, and what had begun to is seen. Nothing of
-/// this is on the disk: a crash leaves the type, or, once the new version is kept, takes it away.
+/// Sees to it that services which go are without entities, unless by force, and stay so: whoever looked before
+/// may have looked too early. From here on nobody writes entities of theirs, and what had begun to is seen. Nothing of
+/// this is on the disk: a crash leaves the service, or, once the new version is kept, takes it away.
 async fn empty(node: &CoreHandle, prepared: &deploy::Prepared) -> Result<(), Error> {
-    refuse_if_used(node, &deploy::close(&node.shared(), prepared).await?).await
+    let going = deploy::close(&node.shared(), prepared).await?;
+    refuse_if_used(node, prepared.app().name.as_str(), &going).await
 }
 
-/// Refuses to let types go that have records.
-pub(crate) async fn refuse_if_used(node: &CoreHandle, types: &[Name]) -> Result<(), Error> {
-    for name in types {
-        if are_there(node, name.as_str()).await? {
-            let message = format!("the type {:?} has records: delete them first, or force it", name.as_str());
-            return Err(Error::new(ErrorCode::TypeInUse, message));
+/// Refuses to let services of a built-in app go that have entities.
+pub(crate) async fn refuse_if_used(node: &CoreHandle, app: &str, services: &[Name]) -> Result<(), Error> {
+    let Some(files) = built_in_app(app).and_then(|app| app.files.as_ref()) else { return Ok(()) };
+    for service in services {
+        if has_entities(node, app, service.as_str()).await? {
+            return Err((files.service_in_use)(service.as_str()));
         }
     }
     Ok(())
 }
 
-pub(crate) fn find_sweep(node: &CoreHandle, service: &str) -> Result<HandlerId, Error> {
-    node.core().borrow().programs.catalog.find(RECORDS_APP, service, SWEEP_HANDLER)
+/// Whether any shard has an entity of a service.
+pub(crate) async fn has_entities(node: &CoreHandle, app: &str, service: &str) -> Result<bool, Error> {
+    for shard in (0..node.shard_count()).map(ShardId) {
+        if node.ask(shard, HasEntities { app: app.into(), service: service.into() }).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A service of a built-in app that brings what a shard keeps to the present definition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Swept {
+    pub app: Name,
+    pub service: Name,
+}
+
+impl Swept {
+    /// `None` for what cannot be names.
+    pub(crate) fn of(app: &str, service: &str) -> Option<Self> {
+        Some(Self { app: Name::new(app).ok()?, service: Name::new(service).ok()? })
+    }
+}
+
+pub(crate) fn find_sweep(node: &CoreHandle, Swept { app, service }: &Swept) -> Result<HandlerId, Error> {
+    node.core().borrow().programs.catalog.find(app.as_str(), service.as_str(), SWEEP_HANDLER)
 }
 
 pub(crate) async fn sweep_service<R: Request<Reply: 'static>>(
     node: &CoreHandle,
-    service: &str,
+    service: &Swept,
     request: impl Fn(ShardId, Invoke) -> R,
     input: &'static [u8],
 ) -> Result<(), Error> {
@@ -167,18 +230,19 @@ pub(crate) async fn sweep_service<R: Request<Reply: 'static>>(
 
 /// Begins the sweeps of services in the background, again and again until every shard has taken its message.
 /// One that is there twice is no harm: the later overtakes the earlier one.
-pub(crate) async fn sweep_services(node: &CoreHandle, services: &[Name]) {
+pub(crate) async fn sweep_services(node: &CoreHandle, services: &[Swept]) {
     let send = |shard, invoke| Enqueue { shard, invoke, delay_ms: 0 };
     for service in services {
         let mut wait_ms = FIRST_RETRY_MS;
-        while let Err(error) = sweep_service(node, service.as_str(), send, b"").await {
-            let is_gone = find_sweep(node, service.as_str()).is_err();
+        while let Err(error) = sweep_service(node, service, send, b"").await {
+            let is_gone = find_sweep(node, service).is_err();
             // The next start begins them anyway.
             let is_hopeless = matches!(error.code, ErrorCode::ShardStopped | ErrorCode::ShuttingDown);
             if is_gone || is_hopeless {
                 break;
             }
-            tracing::warn!(%error, service = service.as_str(), "records are not brought to their definition yet");
+            let (app, service) = (service.app.as_str(), service.service.as_str());
+            tracing::warn!(%error, app, service, "what a service keeps is not brought to its definition yet");
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             wait_ms = (wait_ms * 2).min(LONGEST_RETRY_MS);
         }
@@ -187,7 +251,7 @@ pub(crate) async fn sweep_services(node: &CoreHandle, services: &[Name]) {
 
 /// Sweeps wait until no transaction can run any more that began in the version before. On a node with little
 /// to do that is known sooner: then they are told so, by calls that all end before another version serves.
-async fn hasten(node: &CoreHandle, version: u64, services: &[Name]) {
+async fn hasten(node: &CoreHandle, (app, version): (&str, u64), services: &[Swept]) {
     let shared = node.shared();
     for _ in 0..QUIET_ATTEMPTS {
         if services.is_empty() {
@@ -195,14 +259,14 @@ async fn hasten(node: &CoreHandle, version: u64, services: &[Name]) {
         }
         {
             let _no_other_version = shared.deploying.lock().await;
-            if current(&shared, RECORDS_APP).map(|app| app.version) != Ok(version) {
+            if current(&shared, app).map(|app| app.version) != Ok(version) {
                 return;
             }
             if deploy::is_quiet(&shared).await {
                 for service in services {
                     // What it cannot hasten goes on in its time.
                     let call = |shard, invoke| Call { shard, invoke };
-                    let _ = sweep_service(node, service.as_str(), call, ALONE).await;
+                    let _ = sweep_service(node, service, call, ALONE).await;
                 }
                 return;
             }
@@ -214,13 +278,40 @@ async fn hasten(node: &CoreHandle, version: u64, services: &[Name]) {
 /// After a start: a crash may have come between the replacement of a definition and the sweeps that
 /// follow from it.
 pub(crate) async fn sweep_everything(node: CoreHandle) {
-    let services: Vec<Name> = {
+    let services: Vec<Swept> = {
         let core = node.core().borrow();
         let catalog = &core.programs.catalog;
-        let records = catalog.apps().find(|(name, _)| name.as_str() == RECORDS_APP);
-        let loaded = records.and_then(|(_, program)| catalog.program(program));
-        let names = loaded.iter().flat_map(|loaded| &loaded.services).map(|service| &service.name);
-        names.filter(|name| name.as_str().ends_with(SHARD_SERVICE)).cloned().collect()
+        let built_in = catalog.apps().filter(|(name, _)| is_built_in(name.as_str()));
+        let services = built_in.filter_map(|(app, program)| Some((app, &catalog.program(program)?.services)));
+        let services = services.flat_map(|(app, services)| services.iter().map(move |service| (app, &service.name)));
+        let sweep = services.filter(|(_, service)| service.as_str().ends_with(SHARD_SERVICE));
+        sweep.map(|(app, service)| Swept { app: app.clone(), service: service.clone() }).collect()
     };
     sweep_services(&node, &services).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_own_app_of_a_name_that_is_taken_now_is_refused_by_name() {
+        let taken = apps_without_files().expect("the names are right");
+        assert!(!taken.is_empty() && refuse_users_own(&[]).is_ok());
+        for app in taken {
+            let error = refuse_users_own(&[app]).expect_err("it is taken");
+            assert!(error.to_string().contains("built-in app's now"), "{error}");
+        }
+    }
+
+    #[test]
+    fn built_in_apps_say_how_they_are_reached() {
+        assert_eq!(refuse_built_in(None), Ok(()));
+        assert_eq!(refuse_built_in(Some("shop")), Ok(()));
+        for app in BUILT_IN_APPS {
+            let error = refuse_built_in(Some(app.name)).expect_err("it is built in");
+            assert_eq!(error.code, ErrorCode::UnknownApp);
+            assert!(error.message.contains(app.name) && error.message.contains(app.reached), "{error}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
-use millrace_api::RECORDS_APP;
+use millrace_api::is_built_in;
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_driver::{CoreOptions, CoreParts, Hosted, READ_AHEAD, ShardMail, first_nonce};
 use millrace_func::App;
@@ -235,10 +235,10 @@ fn prepare_core(
 
 /// Whether the node is better started without an app than not at all.
 ///
-/// Not if the app is named on the command line: whoever did that is there to mend it. Not the records, which are none
-/// without their types. And not if the fault is not the app's: others would fail too.
+/// Not if the app is named on the command line: whoever did that is there to mend it. Not a built-in app, which is none
+/// without its files. And not if the fault is not the app's: others would fail too.
 fn may_be_missing(app: &App, error: &Error) -> bool {
-    app.is_kept && app.name.as_str() != RECORDS_APP && error.code != ErrorCode::Internal
+    app.is_kept && !is_built_in(app.name.as_str()) && error.code != ErrorCode::Internal
 }
 
 /// Serves the apps that all cores have loaded.

@@ -13,6 +13,7 @@ use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
 
 use crate::apps::version_of;
+use crate::built_in_apps::Swept;
 use crate::cluster;
 use crate::core::{DeployState, NodeMessage, Shared};
 
@@ -58,7 +59,7 @@ pub(crate) struct Done {
     /// How often it was deployed since the start.
     pub version: u64,
     /// Its services that have to be swept now.
-    pub sweeps: Vec<Name>,
+    pub sweeps: Vec<Swept>,
 }
 
 /// Loads an app on all cores, for whoever has the lock.
@@ -98,7 +99,8 @@ pub(crate) async fn complete(shared: &Arc<Shared>, state: &mut DeployState, prep
     }
     let Prepared { deployment, app } = prepared;
     let activate = |done| NodeMessage::Activate { deployment, done };
-    let sweeps = ask_cores(shared, activate).await?;
+    let services = ask_cores(shared, activate).await?;
+    let sweeps = services.into_iter().map(|service| Swept { app: app.name.clone(), service }).collect();
     let version = state.versions.entry(app.name.to_string()).or_default();
     *version += 1;
     let content = format_args!("{:016x}", version_of(&app));

@@ -22,7 +22,7 @@ use tokio::sync::{Barrier, watch};
 
 use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
-use crate::built_in_apps::{refuse_system_name, system_apps};
+use crate::built_in_apps::{apps_without_files, refuse_system_name, refuse_users_own, system_apps};
 use crate::cluster::{self, Cluster};
 use crate::core::{DeployState, NodeMessage, Shared};
 use crate::core_thread::{CoreSeed, Inputs, Missing, Pinned, run_core};
@@ -258,7 +258,7 @@ fn carrier_of(
 
 /// The apps of a node whose others are in the meta shard.
 fn built_in_apps_only() -> Result<Arc<Vec<App>>, StartError> {
-    Ok(Arc::new(vec![objects::objects_app()?]))
+    Ok(Arc::new(apps_without_files()?))
 }
 
 /// What a start has found in the data directory.
@@ -281,7 +281,7 @@ impl Found {
         let cluster = cluster_of(&options)?;
         // In a cluster the meta shard holds the apps.
         let apps = if cluster.is_some() { built_in_apps_only()? } else { all_apps(&kept, apps)? };
-        let (bodies, body_threads) = objects::open_bodies(&options).map_err(StartError::Io)?;
+        let (bodies, body_threads) = objects::open_bodies(&options, directory.manifest()).map_err(StartError::Io)?;
         let mut recovery = recover(&options, &mut directory)?;
         let pinned = if cluster.is_some() { Arc::default() } else { pinned_apps(&kept, &apps, &mut recovery.stores)? };
         Ok(Self { directory, options, cluster, kept, apps, pinned, bodies, body_threads, recovery })
@@ -380,8 +380,8 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
         }
         apps.push(app);
     }
-    objects::refuse_users_own(&apps)?;
-    apps.push(objects::objects_app()?);
+    refuse_users_own(&apps)?;
+    apps.extend(apps_without_files()?);
     apps.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Arc::new(apps))
 }

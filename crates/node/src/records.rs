@@ -2,20 +2,19 @@
 
 use bytes::Bytes;
 use millrace_api::{
-    BuiltInReply, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SHARD_SERVICE, is_built_in,
-    no_built_in_service,
+    Begun, BuiltInReply, Permission, Principal, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, Records,
+    SHARD_SERVICE, no_built_in_service,
 };
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::{Error, ErrorCode};
 use millrace_driver::Enqueue;
-use millrace_driver::question::HasEntities;
 use millrace_func::{Answer, Base64Alphabet, Catalog, HandlerId, base64_encode};
 
-use crate::backend::CoreHandle;
-use crate::built_in_apps::{find_sweep, sweep_service};
+use crate::backend::{CoreHandle, catalog};
+use crate::built_in_apps::{Swept, find_sweep, has_entities, sweep_service};
 use crate::operations::{BuiltIn, Operation, OperationKey};
 
 /// The built-in app of records. A type is a service, and the id of a record is a key.
-pub(crate) struct RecordsApp;
+struct RecordsApp;
 
 impl BuiltIn for RecordsApp {
     type Reply = RecordReply;
@@ -38,7 +37,7 @@ impl BuiltIn for RecordsApp {
 ///
 /// # Errors
 /// `bad-request` when it needs an id and has none.
-pub(crate) fn operation<'a>(request: &RecordRequest<'a>) -> Result<Operation<'a>, Error> {
+fn operation<'a>(request: &RecordRequest<'a>) -> Result<Operation<'a>, Error> {
     let key = match request.id {
         _ if request.operation.is_about_type() => OperationKey::Anywhere,
         Some(id) => OperationKey::Of(id),
@@ -54,37 +53,37 @@ pub(crate) fn operation<'a>(request: &RecordRequest<'a>) -> Result<Operation<'a>
     })
 }
 
-/// Refuses to reach the built-in app by the paths of services.
-pub(crate) fn refuse_records(app: Option<&str>) -> Result<(), Error> {
-    if let Some(app) = app.filter(|app| is_built_in(app)) {
-        let message = match app {
-            RECORDS_APP => {
-                "the app \"records\" is built in: its records are reached at /records/{type}/{id}".to_owned()
-            }
-            _ => format!("the app {app:?} is built in and has other ways to be reached"),
-        };
-        return Err(Error::new(ErrorCode::UnknownApp, message));
-    }
-    Ok(())
-}
-
-/// Has every shard go over its records of a type, as messages that survive a crash.
-pub(crate) async fn sweep(node: &CoreHandle, type_name: &str) -> Result<(), Error> {
-    let service = format!("{type_name}{SHARD_SERVICE}");
-    if find_sweep(node, &service).is_err() {
-        return Err(no_built_in_service(RECORDS_APP, type_name));
-    }
-    sweep_service(node, &service, |shard, invoke| Enqueue { shard, invoke, delay_ms: 0 }, b"").await
-}
-
-/// Whether any shard has a record of a type.
-pub(crate) async fn are_there(node: &CoreHandle, type_name: &str) -> Result<bool, Error> {
-    for shard in (0..node.shard_count()).map(ShardId) {
-        if node.ask(shard, HasEntities { app: RECORDS_APP.into(), service: type_name.into() }).await? {
-            return Ok(true);
+impl Records for CoreHandle {
+    fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
+        match operation(&request) {
+            Ok(operation) => self.operate::<RecordsApp>(principal, &operation),
+            Err(error) => Begun::Ended(Err(error)),
         }
     }
-    Ok(false)
+
+    /// As messages that survive a crash.
+    async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
+        principal.require(Permission::Deploy)?;
+        catalog(&self.core().borrow())?;
+        let unknown = || no_built_in_service(RECORDS_APP, type_name);
+        let swept = Swept::of(RECORDS_APP, &format!("{type_name}{SHARD_SERVICE}")).ok_or_else(unknown)?;
+        if find_sweep(self, &swept).is_err() {
+            return Err(unknown());
+        }
+        sweep_service(self, &swept, |shard, invoke| Enqueue { shard, invoke, delay_ms: 0 }, b"").await
+    }
+
+    async fn has_records(&self, principal: &Principal, type_name: &str) -> Result<bool, Error> {
+        if !principal.may(Permission::Read { app: RECORDS_APP, service: type_name }) {
+            principal.require(Permission::Deploy)?;
+        }
+        catalog(&self.core().borrow())?;
+        has_entities(self, RECORDS_APP, type_name).await
+    }
+
+    fn is_record_type(&self, name: &str) -> bool {
+        self.core().borrow().programs.catalog.is_only_built_in(RECORDS_APP, name)
+    }
 }
 
 fn is_json(text: &[u8]) -> bool {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::{Begun, RecordReply, RouteReply};
 use millrace_base::Error;
+use millrace_driver::Submitted;
 use millrace_shard::{ReplyTo, TypedReply};
 
 use crate::backend::CoreHandle;
@@ -18,17 +19,17 @@ impl CoreHandle {
     pub(crate) fn watched<R: TypedReply + 'static, T: WatchedCall + 'static>(
         &self,
         core: &Core,
-        started: Result<Result<R, Error>, ReplyTo<R>>,
+        started: Submitted<R, ReplyTo<R>>,
         watch: CallWatch,
         read: fn(R) -> Result<T, Error>,
     ) -> Begun<T> {
         let to = match started {
-            Ok(result) => {
+            Submitted::Answered(result) => {
                 let result = result.and_then(read);
                 watch.ended(core, &result);
                 return Begun::Ended(result);
             }
-            Err(to) => to,
+            Submitted::Pending(to) => to,
         };
         let reply = ReplyFuture::new(Rc::clone(self.core()), to);
         let core = Rc::clone(self.core());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::{
     Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, Standing,
-    first_nonce,
+    Submitted, first_nonce,
 };
 use millrace_func::Limits;
 use millrace_log::{AppendReport, Committed, Space};
@@ -196,6 +196,7 @@ impl Node {
             opened: Vec::new(),
             taken: Vec::new(),
             instead: Vec::new(),
+            is_breaking: false,
         }
     }
 
@@ -290,8 +291,8 @@ impl Node {
         let arrival = driven.core.enter();
         let job = job(&mut driven.core);
         match driven.core.submit(job, arrival) {
-            Ok(result) => self.replies.push((token, result)),
-            Err(asked) => {
+            Submitted::Answered(result) => self.replies.push((token, result)),
+            Submitted::Pending(asked) => {
                 let waiter = SimWaiter::default();
                 match driven.core.poll_reply(asked, &waiter) {
                     Some(result) => self.replies.push((token, result)),
@@ -512,6 +513,18 @@ impl Node {
         let process = self.process.as_mut()?;
         let core = process.placement.core_of(shard);
         Some(&mut process.cores[core].core)
+    }
+
+    /// An invariant of a shard breaks, if it is open here. Says whether it was.
+    pub fn break_shard(&mut self, shard: ShardId) -> bool {
+        if self.serving(shard).is_none() {
+            return false;
+        }
+        let Some(core) = self.core_of(shard) else { return false };
+        core.platform.is_breaking = true;
+        core.stop_shard(shard, "it was broken on purpose");
+        core.platform.is_breaking = false;
+        true
     }
 
     /// The epoch in which a shard is open here.

@@ -106,6 +106,8 @@ pub struct World {
     pub(super) ledger: Ledger,
     pub(super) backups: Backups,
     faults: Faults,
+    /// Draws what breaks, so that all else is drawn as it was before shards broke.
+    breaks: Rng,
     /// When guidance looks for dead nodes next.
     next_look_ns: u64,
     heal_at_ns: u64,
@@ -170,6 +172,7 @@ impl World {
             rng: Rng::new(plan.seed),
             backups: Backups::new(plan.seed),
             oracle,
+            breaks: Rng::new(plan.seed ^ 0xB4_EA_05),
             plan,
             shared,
             ids,
@@ -348,6 +351,18 @@ impl World {
         }
         if self.rng.chance(1, 200) {
             self.new_weather();
+        }
+        if !self.plan.is_one_pair_cut && self.breaks.chance(1, 600) {
+            self.break_shard(id);
+        }
+    }
+
+    fn break_shard(&mut self, id: NodeId) {
+        let shard = ShardId(u16::try_from(self.breaks.below(u64::from(self.shared.shard_count))).expect("small"));
+        let is_broken = self.nodes.get_mut(&id).is_some_and(|node| node.break_shard(shard));
+        self.counts.note("shard broken", u64::from(is_broken));
+        if is_broken {
+            self.note(|| format!("shard {} breaks at node {id}", shard.0));
         }
     }
 

@@ -34,7 +34,7 @@ mod tests {
     use std::sync::Arc;
 
     use millrace_base::{ShardId, shard_of_key};
-    use millrace_driver::{FastRead, Job};
+    use millrace_driver::{FastRead, Job, Submitted};
     use millrace_shard::{Invoke, Reply, RequestInfo, Token};
 
     use super::super::{Machine, Node, Setup};
@@ -123,13 +123,17 @@ mod tests {
 
         fn call(&mut self, key: &str, script: Script) -> Token {
             let token = self.token();
+            let job = self.job("run", key, script);
+            self.node.request(0, token, job);
+            token
+        }
+
+        fn job(&mut self, handler: &str, key: &str, script: Script) -> Job {
             let info = self.info();
             let catalog = self.node.catalog();
             let (program, service) = catalog.service(Some(APP), "counter").expect("a service");
-            let (handler, _) = catalog.handler(program, service, "run").expect("a handler");
-            let invoke = Invoke { info, handler, key: key.as_bytes().into(), input: script.json().into() };
-            self.node.request(0, token, Job::Invoke(shard(), invoke));
-            token
+            let (handler, _) = catalog.handler(program, service, handler).expect("a handler");
+            Job::Invoke(shard(), Invoke { info, handler, key: key.as_bytes().into(), input: script.json().into() })
         }
 
         fn info(&mut self) -> RequestInfo {
@@ -216,6 +220,22 @@ mod tests {
         let token = world.call(A, get());
         assert_eq!(world.reads_under_way(), 0);
         assert_eq!(world.reply(token).as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn a_request_that_ends_at_once_is_answered_where_it_is_submitted_and_leaves_nothing_pending() {
+        let mut world = World::with_looks_of(1);
+        let submit = |world: &mut World, job| {
+            let core = world.node.core(0);
+            let arrival = core.enter();
+            core.submit(job, arrival)
+        };
+        let read = world.job("read", A, get());
+        assert!(matches!(submit(&mut world, read), Submitted::Answered(Ok(Reply::Value(value))) if value == "7"));
+        assert_eq!(world.node.core(0).open_requests(), 0);
+        let change = world.job("run", A, Script::new().add("count", 1));
+        assert!(matches!(submit(&mut world, change), Submitted::Pending(_)), "it waits for the disk");
+        assert_eq!(world.node.core(0).open_requests(), 1);
     }
 
     #[test]

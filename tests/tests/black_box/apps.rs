@@ -119,6 +119,11 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
             "exports \\\"schedule\\\", which means nothing: did you mean \\\"schedules\\\"?",
         ),
         (
+            "a route that looks like a pattern of another server",
+            "export const routes = { 'GET /f/*': () => 1 };",
+            "version: the route \\\"GET /f/*\\\" would match the text \\\"*\\\" alone: a part of a path is either text or :name",
+        ),
+        (
             "a type of its own where a value is needed",
             "import { service } from 'millrace';\nexport default service({ get: 5 });",
             "version.ts",
@@ -173,12 +178,14 @@ fn what_was_deployed_to_an_earlier_release_does_not_stop_the_node() {
         "import { service } from 'millrace';
          export default service({ get: () => 7 });
          export const route = {};",
-    );
+    )
+    .and("files.ts", "export const routes = { 'GET /f/*': () => 'a star' };");
     assert_problem(&old.deploy(&server, "old"), 422, "app-refused");
     assert!(server.stop());
     std::fs::write(server.data().join("apps/old.tar"), old.tar()).expect("written");
     server.restart();
     assert_eq!(server.value("schedules/k/get", ""), 7);
+    assert_eq!(server.request("GET", "/files/f/*", &[], b"").text(), "a star");
     assert_eq!(server.errors().matches("paths of the server's own").count(), 1, "{}", server.errors());
     assert_problem(&old.deploy(&server, "old"), 422, "app-refused");
 }

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use millrace_tests::{Server, ServerOptions};
 
+use crate::s3_objects::{S3, add_ann};
+
 /// Values of this size and number fill a quarter of the smallest memory: the checkpoint gets them, and the log behind it goes.
 const VALUE_BYTES: usize = 100_000;
 const VALUES: usize = 160;
@@ -223,4 +225,73 @@ fn a_key_file_that_was_there_is_missed() {
     std::fs::remove_file(&keys).expect("deleted");
     let errors = server.restart_refuses();
     assert!(errors.contains("keys.json"), "{errors}");
+}
+
+/// Objects of every kind that has a place of its own: in the entry, in a segment, in a file.
+const OBJECTS: [(&str, usize); 4] = [("inline", 100), ("small", 40_000), ("other", 3_000_000), ("large", 6_000_000)];
+
+fn content_of(name: &str, bytes: usize) -> String {
+    name.repeat(bytes / name.len())
+}
+
+/// Every object is as it was, or is refused for damage.
+fn check_objects(s3: &S3, what: &str) {
+    for (name, bytes) in OBJECTS {
+        let (status, body) = s3.ask("GET", &format!("/bodies/{name}"));
+        let is_whole = status == 200 && body == content_of(name, bytes);
+        assert!(is_whole || status == 500, "{what}: {name} is {status}, {} bytes", body.len());
+    }
+}
+
+#[test]
+fn bodies_of_objects_are_missed_and_never_mixed_up() {
+    let own = tempfile::tempdir().expect("a folder");
+    let live = own.path().join("live");
+    std::fs::create_dir(&live).expect("made");
+    let listen = |folder: &Path| S3::listen(ServerOptions { folder: Some(folder.to_owned()), ..options(folder) });
+    let (start, s3) = listen(&live);
+    let mut server = Server::start(start);
+    add_ann(&server);
+    assert_eq!(s3.ask("PUT", "/bodies").0, 200);
+    for (name, bytes) in OBJECTS {
+        let file = own.path().join(name);
+        std::fs::write(&file, content_of(name, bytes)).expect("written");
+        let put = s3.curl(&["-T", file.to_str().expect("text")], &format!("/bodies/{name}"));
+        assert_eq!(put.expect("a reply").0, 200, "{name}");
+    }
+    server.stop();
+    let bodies = files_below(&live.join("data/bodies"));
+    let has = |end: &str| bodies.keys().any(|name| name.starts_with(end) || name.ends_with(end));
+    assert!(has("files/") && has(".seg"), "{:?}", bodies.keys());
+    let judge = |what: &str, is_missed: bool, change: &dyn Fn(&Path)| {
+        let folder = tempfile::tempdir().expect("a folder");
+        copy(&live.join("data"), &folder.path().join("data"));
+        change(&folder.path().join("data/bodies"));
+        let (start, s3) = listen(folder.path());
+        match Server::start_or_refusal(start) {
+            Ok(_server) => {
+                assert!(!is_missed, "{what}: it starts");
+                check_objects(&s3, what);
+                // Without a count nobody knows which numbers are new.
+                let written = if what == "start cut" { 503 } else { 200 };
+                assert_eq!(s3.put("/bodies/new", &content_of("new", 30_000)).0, written, "{what}");
+                check_objects(&s3, &format!("{what}, then a write"));
+            }
+            Err(errors) => assert!(errors.contains("bodies"), "{what}: the refusal names something else: {errors}"),
+        }
+    };
+    for folder in ["", "segments", "files"] {
+        judge(&format!("bodies/{folder} deleted"), true, &|bodies| {
+            std::fs::remove_dir_all(bodies.join(folder)).expect("deleted");
+        });
+    }
+    for (name, bytes) in &bodies {
+        judge(&format!("{name} deleted"), name.ends_with(".seg"), &|bodies| {
+            std::fs::remove_file(bodies.join(name)).expect("deleted");
+        });
+        judge(&format!("{name} cut"), name.ends_with(".seg"), &|bodies| {
+            let file = std::fs::OpenOptions::new().write(true).open(bodies.join(name)).expect("opened");
+            file.set_len(bytes.len() as u64 / 2).expect("cut");
+        });
+    }
 }

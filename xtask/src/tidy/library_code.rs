@@ -24,9 +24,8 @@ const PRINTING: &str = "use `tracing`, or write to a writer that the caller give
 /// The binary talks to a person, so it prints and exits.
 const MAY_PRINT: &str = "crates/server/";
 
-/// Panics and prints in the libraries under `crates/`, tests aside.
-pub fn check(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
+/// The sources of libraries under `crates/`, each with its code without tests.
+pub fn library_sources(tree: &Tree) -> Vec<(&str, String)> {
     let mut test_files = Vec::new();
     let mut sources = Vec::new();
     for (path, _) in tree.rust().filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/")) {
@@ -36,10 +35,15 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         }
         sources.push((path, code));
     }
-    for (path, code) in sources {
-        if is_test_file(path) || test_files.iter().any(|file| path.starts_with(file)) {
-            continue;
-        }
+    let is_test = |path: &str| is_test_file(path) || test_files.iter().any(|file| path.starts_with(file));
+    sources.retain(|(path, _)| !is_test(path));
+    sources
+}
+
+/// Panics and prints in the libraries under `crates/`, tests aside.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, code) in library_sources(tree) {
         for (word, advice) in BANNED {
             let is_allowed = path.starts_with(MAY_PRINT) && (advice == PRINTING || word == "process::exit");
             for offset in find_all(&code, word).filter(|_| !is_allowed) {

@@ -23,6 +23,10 @@ mod store;
 mod target;
 mod version;
 
+use millrace_base::{Error, ErrorCode, limits};
+
+use crate::{Allows, BuiltInApp, Setting};
+
 pub use access::{
     AccessInput, AccessList, CannedAccess, Grant, Grantee, Group, Ownership, Permission, PublicAccessBlock,
 };
@@ -50,6 +54,35 @@ pub use version::{ObjectInfo, PartInfo, Tag, VersionId};
 
 /// The app whose services keep buckets and objects. Users cannot deploy an app of this name.
 pub const OBJECTS_APP: &str = "objects";
+
+/// Its row among the built-in apps. It has no files, as its engine is its code. It is always there, so that what buckets
+/// keep goes on to be looked after, whether or not anybody asks over S3.
+pub(crate) static APP: BuiltInApp = BuiltInApp {
+    name: OBJECTS_APP,
+    files: None,
+    key_bytes: limits::BUILT_IN_KEY_BYTES,
+    // Buckets say themselves who may what.
+    open_services: &[BUCKET_SERVICE, OBJECT_SERVICE],
+    setting: Setting {
+        name: "notifications",
+        allows: Allows::SettingOff,
+        most_lines: limits::NOTIFYING_BUCKETS,
+        is_line: is_bucket_line,
+        names: "bucket",
+        refused: |name| format!("the app does not let the bucket {name:?} call its handlers"),
+    },
+    reached: "its buckets are reached over S3",
+    no_service: |name| {
+        Error::new(ErrorCode::UnknownService, format!("the built-in app {OBJECTS_APP:?} has no service {name:?}"))
+    },
+};
+
+/// Whether buckets can have a name like this, or one that begins like it where a star is behind.
+fn is_bucket_line(line: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let start = line.strip_suffix('*').unwrap_or(line);
+    !line.is_empty() && start.len() <= 63 && start.bytes().all(is_part)
+}
 
 /// One entity a slice of a bucket. Of the first the key is `{bucket}`: its settings, who may what, how much is in it. The
 /// others have the key `{bucket/n}`: a copy of the settings, and how much is in them.

@@ -18,7 +18,7 @@ mod still;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
 use millrace_format::{Entry, Write as RowWrite};
@@ -49,6 +49,8 @@ pub(crate) struct Replicated {
     pub seats: BTreeMap<ShardId, Seat>,
     pub arrivals: Arrivals,
     pub reach: Reach,
+    /// Shards that broke here. They are served no more, until they are opened here again.
+    pub stopped: BTreeSet<ShardId>,
     pub writes: Writes,
     /// Shards that other nodes are to have.
     pub handing: BTreeMap<ShardId, Handing>,
@@ -93,6 +95,7 @@ impl Replicated {
             seats: BTreeMap::new(),
             arrivals: Arrivals::default(),
             reach: Reach::default(),
+            stopped: BTreeSet::new(),
             writes: Writes::default(),
             handing: BTreeMap::new(),
             still_until_ns: None,
@@ -171,7 +174,20 @@ impl<P: Platform> Core<P> {
     /// The epoch in which a shard is open here, if it is.
     #[must_use]
     pub fn serving(&self, shard: ShardId) -> Option<Epoch> {
-        self.replicated.as_ref()?.seats.get(&shard)?.serving
+        self.replicated.as_ref()?.seats.get(&shard).filter(|_| !self.has_stopped(shard))?.serving
+    }
+
+    /// Whether a shard or its replica broke here, and was not opened again since.
+    #[must_use]
+    pub fn has_stopped(&self, shard: ShardId) -> bool {
+        self.replicated.as_ref().is_some_and(|replicated| replicated.stopped.contains(&shard))
+    }
+
+    /// A shard broke here: another node should own it.
+    pub(crate) fn note_stopped(&mut self, shard: ShardId) {
+        if let Some(replicated) = &mut self.replicated {
+            replicated.stopped.insert(shard);
+        }
     }
 
     /// Takes a replica that recovery has found, or that is new.
@@ -419,6 +435,7 @@ impl<P: Platform> Core<P> {
     /// A replica contradicts itself: it takes part no more, and neither does the shard.
     pub fn stop_replica(&mut self, shard: ShardId, reason: &str) {
         let seat = self.replicated.as_mut().and_then(|replicated| replicated.seats.remove(&shard));
+        self.note_stopped(shard);
         if seat.is_some_and(|seat| seat.serving.is_some()) && self.shard_mut(shard).is_some() {
             return self.stop_shard(shard, reason);
         }
@@ -473,6 +490,9 @@ impl<P: Platform> Core<P> {
             Ok(mut opened) => {
                 if was_handed {
                     opened.inherits_nothing();
+                }
+                if let Some(replicated) = &mut self.replicated {
+                    replicated.stopped.remove(&shard);
                 }
                 self.metrics.shards_opened.increment();
                 self.take_shard(opened);

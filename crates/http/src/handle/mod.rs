@@ -385,4 +385,6 @@ fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) 
 }
 
 #[cfg(test)]
+mod at_once;
+#[cfg(test)]
 mod tests;

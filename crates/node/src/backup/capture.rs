@@ -19,7 +19,7 @@ use super::{FOLDER, OF_BACKUP};
 use crate::cluster::{Standstill, get_bodies_before};
 use crate::core::Shared;
 use crate::directory::KEY_FILE;
-use crate::objects::BODIES;
+use crate::objects::{BODIES, BODY_FOLDERS, BODY_START};
 use crate::recovery::CHECKPOINT;
 
 /// What is in the directory of a node of a cluster beside the data. The first is always there.
@@ -27,10 +27,6 @@ const MEMBERSHIP: [&str; 5] = ["cluster.json", "tls/node.pem", "tls/node.key", "
 
 /// How often the list of whole files may change while they are linked.
 const ATTEMPTS: usize = 100;
-
-/// Where bodies lie in their folder; `docs/internals/objects.md` has the names.
-const BODY_FOLDERS: [&str; 2] = ["segments", "files"];
-const BODY_START: &str = "start";
 
 /// One file of a backup.
 pub(super) struct Source {

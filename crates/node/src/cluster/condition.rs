@@ -30,6 +30,8 @@ pub(crate) struct Condition {
     /// Shards that it serves in a later epoch than guidance says.
     pub opened: Vec<Opened>,
     pub lost: LostData,
+    /// Shards that broke here.
+    pub stopped: Vec<u16>,
 }
 
 /// What all cores together say.
@@ -39,6 +41,7 @@ pub(super) struct Said {
     pub held: Vec<Held>,
     pub opened: Vec<Opened>,
     pub lost: LostData,
+    pub stopped: Vec<u16>,
 }
 
 impl Cluster {
@@ -64,6 +67,6 @@ impl Cluster {
         let obstacles = unserved.iter().map(obstacle).collect();
         drop(known);
         drop(cores);
-        Said { is_caught_up, obstacles, held, opened, lost: self.lost_here() }
+        Said { is_caught_up, obstacles, held, opened, lost: self.lost_here(), stopped: self.stopped_here() }
     }
 }

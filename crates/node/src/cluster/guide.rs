@@ -10,7 +10,7 @@ use millrace_api::MAJORITY_LOST;
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
 use millrace_guidance::{
-    AppEntry, Audience, FEATURE_LEVEL, Guidance, Leader, MetaStep, NodeEntry, Status, Timing, meta_step,
+    AppEntry, Audience, FEATURE_LEVEL, Guidance, Leader, MetaStep, NodeEntry, STOPPED_LEVEL, Status, Timing, meta_step,
 };
 use millrace_peers::Lane;
 use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
@@ -121,7 +121,7 @@ impl Guide {
             match what {
                 Heard::Status(status) => {
                     self.cluster.note_other(node, &status, now_ns);
-                    self.audience().heard(now_ns, node.0, status);
+                    self.audience().heard(now_ns, node.0, *status);
                 }
                 Heard::Unlinked => self.audience().unlinked(node.0),
             }
@@ -456,7 +456,7 @@ impl Guide {
 
     fn status(&self) -> Status {
         let guidance = self.cluster.guidance();
-        let Said { is_caught_up, obstacles, held, opened, lost } = self.cluster.condition();
+        let Said { is_caught_up, obstacles, held, opened, lost, stopped } = self.cluster.condition();
         Status {
             incarnation: self.cluster.incarnation,
             feature_level: FEATURE_LEVEL,
@@ -469,6 +469,7 @@ impl Guide {
             quiet_epoch: self.cluster.quiet_epoch(),
             is_resyncing: lost.guidance,
             resyncing: lost.shards,
+            stopped: if guidance.feature_level < STOPPED_LEVEL { Vec::new() } else { stopped },
             unneeded: locked(&self.cluster.unneeded).clone(),
             // Others can write what a full disk cannot.
             is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed)

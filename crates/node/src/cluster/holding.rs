@@ -24,8 +24,15 @@ impl Cluster {
         let guidance = self.guidance();
         let mut condition = Condition { is_caught_up: true, ..Condition::default() };
         for shard in shards_of(core) {
-            let Some(replica) = core.replica(shard) else { continue };
             let place = guidance.shards.get(usize::from(shard.0));
+            if core.has_stopped(shard) && shard.0 != core.platform.shared.shard_count() {
+                condition.stopped.push(shard.0);
+            }
+            let Some(replica) = core.replica(shard) else {
+                let own = place.filter(|place| place.owner == self.me().0 && core.has_stopped(shard));
+                condition.unserved.extend(own.map(|place| (shard, Epoch(place.epoch))));
+                continue;
+            };
             let is_meta = shard.0 == core.platform.shared.shard_count();
             if is_meta || place.is_some_and(|place| place.replicas.contains(&self.me().0)) {
                 condition.is_caught_up &= is_near(replica, is_meta, now_ns);

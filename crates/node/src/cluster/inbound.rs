@@ -51,7 +51,7 @@ impl Inbound {
                 self.shared.post(self.shared.core_of(mail.shard()), mail);
             }
             Word::Snapshot(shard, transfer, part) => self.snapshot(from, shard, transfer, part),
-            Word::Status(status) => self.cluster.heard(from, Heard::Status(status)),
+            Word::Status(status) => self.cluster.heard(from, Heard::Status(Box::new(status))),
             Word::Change(number, change) => self.cluster.proposed(Proposal { from: (from, number), change }),
             Word::Answer(number, result) => self.cluster.answered(number, result),
             Word::Still(number, word) => standstill::heard(&self.shared, &self.cluster, from, number, word),

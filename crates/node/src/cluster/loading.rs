@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millrace_api::is_built_in;
-use millrace_base::{Name, ShardId};
+use millrace_base::ShardId;
 use millrace_func::App;
 use millrace_guidance::{Guidance, KeptApp};
 
 use super::{Cluster, locked, rows};
 use crate::apps::app_of_tar;
-use crate::built_in_apps::note_replaced;
+use crate::built_in_apps::{Swept, note_replaced};
 use crate::core::{ForWorkflows, NodeMessage, Shared, SharedCore};
 use crate::deploy::{self, Prepared};
 
@@ -28,7 +28,7 @@ pub(super) struct Loading {
     /// What may replace an app.
     waiting: BTreeMap<String, (u32, Prepared)>,
     /// Services whose state has to be brought to what serves now.
-    sweeps: BTreeSet<Name>,
+    sweeps: BTreeSet<Swept>,
     /// Deployments that guidance keeps and that this node could not load.
     missed: BTreeSet<u32>,
 }
@@ -41,7 +41,7 @@ impl Loading {
     }
 
     /// The services that are to be swept since this was asked last.
-    pub(super) fn take_sweeps(&mut self) -> Vec<Name> {
+    pub(super) fn take_sweeps(&mut self) -> Vec<Swept> {
         std::mem::take(&mut self.sweeps).into_iter().collect()
     }
 

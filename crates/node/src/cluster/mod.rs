@@ -30,6 +30,7 @@ mod rows;
 pub(crate) mod snapshots;
 mod standstill;
 mod start;
+mod stopped;
 mod sweeping;
 mod tables;
 mod versions;
@@ -177,7 +178,7 @@ struct Asked {
 
 /// What came from another node, or about it.
 pub(crate) enum Heard {
-    Status(Status),
+    Status(Box<Status>),
     /// Its connection was closed, or its process is another one.
     Unlinked,
 }
@@ -194,6 +195,8 @@ struct Other {
     /// The last guidance that all nodes followed when nothing was under way there.
     quiet_epoch: u64,
     lost: LostData,
+    /// Shards that broke there.
+    stopped: Vec<u16>,
 }
 
 /// A change of the guidance that somebody wants.
@@ -484,7 +487,7 @@ impl Cluster {
     fn note_other(&self, node: NodeId, status: &Status, heard_ns: u64) {
         let Status { guidance_epoch: follows, is_leaving, quiet_epoch, .. } = *status;
         let lost = LostData { guidance: status.is_resyncing, shards: status.resyncing.clone() };
-        let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost };
+        let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost, stopped: status.stopped.clone() };
         locked(&self.others).insert(node, other);
     }
 

@@ -61,7 +61,7 @@ pub(crate) async fn replace(node: &CoreHandle, cluster: &Arc<Cluster>, app: App,
     let going = locked(&cluster.going).get(&deployment).cloned();
     let verdict = match going {
         Some(going) if going.is_empty() => Ok(()),
-        Some(going) if is_everywhere => refuse_if_used(node, &going).await,
+        Some(going) if is_everywhere => refuse_if_used(node, &name, &going).await,
         // A node that has not closed them would go on writing.
         _ => Err(too_late()),
     };

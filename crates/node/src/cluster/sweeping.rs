@@ -1,4 +1,4 @@
-//! Sweeps of records wait until nothing of the version before runs any more. Where all nodes say so, they wait no longer.
+//! Sweeps of built-in apps wait until nothing of the version before runs any more. Where all nodes say so, they wait no longer.
 //!
 //! 1. The leader has asked each shard for a sweep. It hears which run of the sweep that is.
 //! 2. All nodes follow the guidance by then, so nothing begins any more in the version before. Each node says when nothing was
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_base::{Error, Name, ShardId};
+use millrace_base::{Error, ShardId};
 use millrace_driver::Call;
 use millrace_replica::NodeId;
 use millrace_shard::Invoke;
@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::{Cluster, locked};
 use crate::backend::{CoreHandle, info};
-use crate::built_in_apps::find_sweep;
+use crate::built_in_apps::{Swept, find_sweep};
 use crate::core::Shared;
 use crate::deploy;
 
@@ -55,7 +55,7 @@ impl Cluster {
 }
 
 /// Has sweeps that have been asked for begin as soon as they may.
-pub(super) async fn hasten(node: &CoreHandle, cluster: &Cluster, services: &[Name]) {
+pub(super) async fn hasten(node: &CoreHandle, cluster: &Cluster, services: &[Swept]) {
     for service in services {
         if let Some(runs) = runs_of(node, service).await
             && is_quiet(cluster).await
@@ -67,7 +67,7 @@ pub(super) async fn hasten(node: &CoreHandle, cluster: &Cluster, services: &[Nam
 }
 
 /// The run of the sweep in each shard, once all have begun it.
-async fn runs_of(node: &CoreHandle, service: &Name) -> Option<Vec<Option<u64>>> {
+async fn runs_of(node: &CoreHandle, service: &Swept) -> Option<Vec<Option<u64>>> {
     let nothing = vec![None; node.shared().shard_keys.len()];
     for _ in 0..ATTEMPTS {
         let answers = ask(node, service, &nothing).await;
@@ -94,14 +94,14 @@ async fn is_quiet(cluster: &Cluster) -> bool {
 }
 
 /// Asks each shard how far the sweep is, and hastens the runs that are named.
-async fn ask(node: &CoreHandle, service: &Name, runs: &[Option<u64>]) -> Vec<Result<Bytes, Error>> {
+async fn ask(node: &CoreHandle, service: &Swept, runs: &[Option<u64>]) -> Vec<Result<Bytes, Error>> {
     let mut begun = Vec::new();
     for ((shard, key), run) in (0..).map(ShardId).zip(node.shared().shard_keys.iter()).zip(runs) {
         let input = match run {
             Some(run) => format!(r#"{{"hastens":true,"run":{run}}}"#),
             None => r#"{"hastens":true}"#.to_owned(),
         };
-        let handler = match find_sweep(node, service.as_str()) {
+        let handler = match find_sweep(node, service) {
             Ok(handler) => handler,
             Err(error) => return vec![Err(error)],
         };

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::Cluster;
 
 impl Cluster {
-    /// JSON: the guidance, with `node`, `leader`, `feature_level`, `authority`, `has_majority`, `is_majority_lost`, `lost_shards`, and for each
-    /// node `is_heard`, `feature_level` and `has_lost_data`.
+    /// JSON: the guidance, with `node`, `leader`, `feature_level`, `authority`, `has_majority`, `is_majority_lost`, `lost_shards`,
+    /// `quarantined_shards`, and for each node `is_heard`, `feature_level`, `has_lost_data` and `stopped_shards`.
     ///
     /// # Errors
     /// `overloaded` before this node follows the cluster: what it knows may be old. `node-removed`.
@@ -29,6 +29,7 @@ impl Cluster {
         shown["has_majority"] = json!(self.hears_majority(now_ns));
         shown["is_majority_lost"] = json!(self.is_guidance_lost());
         shown["lost_shards"] = json!(self.lost_shards());
+        shown["quarantined_shards"] = json!(self.quarantined_shards());
         for (node, entry) in shown["nodes"].as_object_mut().into_iter().flatten() {
             let node = NodeId(node.parse().unwrap_or_default());
             if let Value::Object(entry) = entry {
@@ -36,6 +37,7 @@ impl Cluster {
                 let level = guidance.nodes.get(&node.0).map_or(0, |entry| entry.feature_level);
                 entry.insert("feature_level".to_owned(), json!(level));
                 entry.insert("has_lost_data".to_owned(), Value::Bool(self.has_lost_guidance(node)));
+                entry.insert("stopped_shards".to_owned(), json!(self.stopped_at(node)));
             }
         }
         serde_json::to_vec(&shown).map(Bytes::from).map_err(failed)

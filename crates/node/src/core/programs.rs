@@ -39,6 +39,7 @@ impl CorePlatform {
         // The services of the built-in app are reached by other paths.
         if !is_built_in {
             self.refuse_reserved_names(app, services)?;
+            refuse_misleading_routes(app, services)?;
         }
         let is_workflow = |(_, kind): &(Name, HandlerKind)| *kind == HandlerKind::Workflow;
         // What a workflow runs in has to be there until it ends, whatever is deployed meanwhile.
@@ -90,6 +91,21 @@ impl CorePlatform {
         };
         services.iter().map(of_service).collect()
     }
+}
+
+/// Refuses routes that look like patterns and would match one path alone. Those that an earlier release took stay as they are.
+fn refuse_misleading_routes(app: &App, services: &[Service]) -> Result<(), Error> {
+    let mut routes = services.iter().flat_map(|service| service.routes.iter().map(move |route| (&service.name, route)));
+    let misleading = routes.find_map(|(name, route)| route.misleading_part().map(|part| (name, route, part)));
+    let Some((name, route, part)) = misleading.filter(|_| !app.is_kept) else {
+        return Ok(());
+    };
+    let message = format!(
+        "{name}: the route \"{} {}\" would match the text {part:?} alone: a part of a path is either text or :name, which \
+         matches any one part, as in \"GET /users/:id\"",
+        route.method, route.path
+    );
+    Err(Error::new(ErrorCode::AppRefused, message))
 }
 
 /// Sends new requests to a loaded app. Gives the services whose state has to be brought to another definition than the

@@ -36,7 +36,7 @@ pub use body_write::{BodyDone, BodyIn};
 pub(crate) use care::look_after;
 pub(crate) use errors::body_failed;
 use slices::Arrived;
-pub(crate) use start::{BODIES, objects_app, open_bodies, refuse_users_own};
+pub(crate) use start::{BODIES, BODY_FOLDERS, BODY_START, open_bodies};
 pub(crate) use store::BodyStore;
 
 /// How often a read begins again because the object was replaced between its metadata and its body.

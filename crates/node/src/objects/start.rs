@@ -1,53 +1,31 @@
-//! What a start makes for objects: their app, and the bodies beside the log.
+//! What a start makes for objects: the bodies beside the log.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::{fmt, io};
 
-use millrace_api::objects::OBJECTS_APP;
-use millrace_base::{Error, ErrorCode, Name, limits};
+use millrace_base::limits;
 use millrace_blobs::{Bodies, BodyOptions};
-use millrace_func::{App, Limits};
 use millrace_io::{Clock, Disk, HeldDisk, RealClock, RealDisk};
+use millrace_manifest::Manifest;
 
 use super::BodyStore;
-use crate::cluster::ClusterOptions;
 use crate::directory::DataDirectory;
-use crate::node::StartError;
 use crate::options::{Durability, NodeOptions};
 
 /// Bodies of objects, in the data directory.
 pub(crate) const BODIES: &str = "bodies";
 
-/// Refuses a user's own app of the name that is the built-in app's now: it was deployed to a node that kept no objects.
-pub(crate) fn refuse_users_own(kept: &[App]) -> Result<(), StartError> {
-    if kept.iter().all(|app| app.name.as_str() != OBJECTS_APP) {
-        return Ok(());
-    }
-    let message = format!(
-        "the app {OBJECTS_APP:?} that is kept is a user's own, and its name is the built-in app's now: serve it with the \
-         program that it was deployed to, deploy it there under another name and remove this one"
-    );
-    Err(StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::AppRefused, message)))
-}
-
-/// The app of objects: it has no files, as its engine is its code. It is always there, so that what buckets keep goes on
-/// to be looked after, whether or not anybody asks over S3.
-pub(crate) fn objects_app() -> Result<App, StartError> {
-    let failed = |error: &dyn fmt::Display| {
-        StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::Internal, error.to_string()))
-    };
-    Ok(App {
-        limits: Limits { key_bytes: limits::BUILT_IN_KEY_BYTES, ..Limits::default() },
-        ..App::new(Name::new(OBJECTS_APP).map_err(|error| failed(&error))?)
-    })
-}
+/// The folders in it, and the file that counts ranges of numbers; `docs/internals/objects.md` has the names.
+pub(crate) const BODY_FOLDERS: [&str; 2] = ["segments", "files"];
+pub(crate) const BODY_START: &str = "start";
 
 /// Bodies of objects, and the threads that read and write them.
 pub(crate) type OpenBodies = (Option<Arc<BodyStore>>, Vec<JoinHandle<()>>);
 
 /// Bodies of objects, where the node is to keep them or has.
-pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
+pub(crate) fn open_bodies(options: &NodeOptions, manifest: &Manifest) -> io::Result<OpenBodies> {
     let path = options.data.join(BODIES);
     if !options.keeps_objects && !path.exists() {
         return Ok((None, Vec::new()));
@@ -60,12 +38,14 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
         lanes: options.cores,
         is_synced: options.durability == Durability::Fsync,
         reserve_bytes: limits::BODIES_RESERVE_BYTES.min(disk.capacity_bytes()? / 4),
-        ranges_behind: options.cluster.as_ref().map_or(0, |cluster| ranges_behind(options, cluster)),
+        ranges_behind: ranges_behind(options, &path)?,
         ..BodyOptions::default()
     };
     let disk = HeldDisk::new(Arc::new(disk));
     let (bodies, recovered) = Bodies::open(Arc::clone(&disk) as Arc<dyn Disk>, body_options)
         .map_err(|error| io::Error::new(error.kind(), format!("{BODIES}: {error}")))?;
+    // A folder that is gone must not look like one that never was there.
+    manifest.expect_folders(&BODY_FOLDERS.map(|folder| format!("{BODIES}/{folder}")))?;
     if recovered.damaged > 0 {
         tracing::error!(
             files = recovered.damaged,
@@ -79,28 +59,29 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     Ok((Some(store), threads))
 }
 
-/// The minute before which no directory of a cluster was emptied: 2026 begins.
+/// The minute before which no directory was emptied: 2026 begins.
 const FIRST_MINUTE: u64 = 29_453_760;
 
-/// Behind which range a node of a cluster takes its numbers. Each node has ranges of its own. One that has lost its directory
-/// does not know how many it had taken. That was not one a minute.
-fn ranges_behind(options: &NodeOptions, cluster: &ClusterOptions) -> u32 {
+/// Behind which range of numbers new ones are taken. Each node of a cluster has ranges of its own. A directory that has lost
+/// the count of its ranges does not know how many it had taken. That was not one a minute.
+fn ranges_behind(options: &NodeOptions, bodies: &Path) -> io::Result<u32> {
     const MINUTES: u64 = 0x00FF_FFFF;
     let minute = RealClock.now() / 60_000;
-    let is_emptied = DataDirectory::is_emptied(&options.data);
-    let lost = if is_emptied { minute.saturating_sub(FIRST_MINUTE).min(MINUTES - 1) } else { 0 };
-    u32::from(cluster.node.0) << 24 | u32::try_from(lost).unwrap_or(0)
+    let is_lost = DataDirectory::is_emptied(&options.data) || lacks_count(bodies)?;
+    let lost = if is_lost { minute.saturating_sub(FIRST_MINUTE).min(MINUTES - 1) } else { 0 };
+    let node = options.cluster.as_ref().map_or(0, |cluster| u32::from(cluster.node.0));
+    Ok(node << 24 | u32::try_from(lost).unwrap_or(0))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_users_own_app_of_this_name_is_refused_by_name() {
-        let own = objects_app().expect("the name is right");
-        assert!(refuse_users_own(&[]).is_ok());
-        let error = refuse_users_own(&[own]).expect_err("it is taken");
-        assert!(error.to_string().contains("built-in app's now"), "{error}");
+/// Whether there are bodies, and no count of the ranges that their numbers are from.
+fn lacks_count(bodies: &Path) -> io::Result<bool> {
+    if bodies.join(BODY_START).exists() {
+        return Ok(false);
     }
+    for folder in BODY_FOLDERS.map(|folder| bodies.join(folder)) {
+        if folder.exists() && std::fs::read_dir(folder)?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

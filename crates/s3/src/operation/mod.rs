@@ -104,12 +104,15 @@ impl<'a> Head<'a> {
 const UPLOAD_ID_BYTES: usize = 32;
 
 /// Headers of features that this server does not have.
-const NOT_IMPLEMENTED: [(&str, &str); 5] = [
+const NOT_IMPLEMENTED: [(&str, &str); 8] = [
     ("x-amz-server-side-encryption", "Server-side encryption"),
     ("x-amz-copy-source-server-side-encryption", "Server-side encryption"),
     ("x-amz-write-offset-bytes", "Appending to objects"),
     ("x-amz-rename-source", "Renaming objects"),
     ("x-amz-fwd-", "Object Lambda"),
+    ("x-amz-object-annotation", "Annotations of objects"),
+    ("x-amz-object-lock-event-hold", "Holding objects by events"),
+    ("x-amz-bucket-namespace", "Namespaces of buckets"),
 ];
 
 /// Refuses requests whose headers ask for what this server does not do.

@@ -248,9 +248,14 @@ fn claims_are_compared() {
 
 #[test]
 fn other_features_are_refused_by_their_headers() {
-    for name in
-        ["x-amz-server-side-encryption", "x-amz-server-side-encryption-customer-key", "x-amz-write-offset-bytes"]
-    {
+    for name in [
+        "x-amz-server-side-encryption",
+        "x-amz-server-side-encryption-customer-key",
+        "x-amz-write-offset-bytes",
+        "x-amz-object-lock-event-hold-duration",
+        "x-amz-object-annotation-directive",
+        "x-amz-bucket-namespace",
+    ] {
         let refused = check_headers(&given("", &[(name, "x")]).headers).map_err(|error| error.code);
         assert_eq!(refused, Err(Code::NotImplemented), "{name}");
     }

@@ -81,6 +81,7 @@ const ROWS: &[Row] = &[
     other("analytics", false),
     other("intelligent-tiering", false),
     other("inventory", false),
+    other("metadataAnnotationTable", false),
     other("metadataConfiguration", false),
     other("metadataInventoryTable", false),
     other("metadataJournalTable", false),
@@ -101,12 +102,32 @@ const ROWS: &[Row] = &[
     row("legal-hold", true, Does(Action::GetLegalHold), Does(Action::PutLegalHold), Nothing, Nothing),
     row("attributes", true, Does(Action::GetObjectAttributes), Nothing, Nothing, Nothing),
     row("uploads", true, Nothing, Nothing, Does(Action::CreateUpload), Nothing),
+    other("annotation", true),
     other("encryption", true),
     other("renameObject", true),
     other("restore", true),
     other("select", true),
     other("torrent", true),
 ];
+
+/// Parameters that say more of a plain write, so that an empty one names no subresource.
+const OF_WRITES: [&str; 6] = ["versionId", "uploadId", "partNumber", "AWSAccessKeyId", "Signature", "Expires"];
+
+/// S3 gets new subresources. A plain write in the place of one of them would replace the object or remove it. So a write
+/// is refused that has an unknown parameter without a value. S3 itself ignores what begins with `x-`.
+fn check_write(method: &Method, query: &Query) -> Result<(), S3Error> {
+    let is_unknown =
+        |name: &str| !OF_WRITES.contains(&name) && !name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"));
+    let unknown = query.iter().find(|(name, value)| value.is_empty() && is_unknown(name));
+    match unknown {
+        Some((name, _)) if matches!(*method, Method::PUT | Method::POST | Method::DELETE) => Err(not_implemented(name)),
+        _ => Ok(()),
+    }
+}
+
+fn not_implemented(name: &str) -> S3Error {
+    S3Error::new(Code::NotImplemented, format!("This server does not implement the subresource '{name}'."))
+}
 
 /// The action of the subresource that a query names, if it names one of this level.
 pub fn find(method: &Method, is_of_object: bool, query: &Query) -> Result<Option<Action>, S3Error> {
@@ -115,7 +136,10 @@ pub fn find(method: &Method, is_of_object: bool, query: &Query) -> Result<Option
         return Ok(None);
     }
     let named = ROWS.iter().find(|row| row.is_of_object == is_of_object && query.has(row.name));
-    let Some(row) = named else { return Ok(None) };
+    let Some(row) = named else {
+        check_write(method, query)?;
+        return Ok(None);
+    };
     let offer = match *method {
         Method::GET => row.get,
         Method::PUT => row.put,
@@ -125,10 +149,7 @@ pub fn find(method: &Method, is_of_object: bool, query: &Query) -> Result<Option
     };
     match offer {
         Does(action) => Ok(Some(action)),
-        NotImplemented => {
-            let message = format!("This server does not implement the subresource '{}'.", row.name);
-            Err(S3Error::new(Code::NotImplemented, message))
-        }
+        NotImplemented => Err(not_implemented(row.name)),
         Missing(code) => Err(code.into()),
         Nothing => Err(Code::MethodNotAllowed.into()),
     }

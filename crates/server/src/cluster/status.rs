@@ -31,6 +31,11 @@ fn render(guidance: &Value) -> String {
     if !lost.is_empty() {
         text.push_str(&format!("lost by a majority of the nodes that held them: shards {}\n", lost.join(", ")));
     }
+    let broken: Vec<String> =
+        guidance["quarantined_shards"].as_array().into_iter().flatten().map(Value::to_string).collect();
+    if !broken.is_empty() {
+        text.push_str(&format!("broke at two nodes, and goes to no third one: shards {}\n", broken.join(", ")));
+    }
     let nodes = guidance["nodes"].as_object();
     let has_racks = nodes.into_iter().flatten().any(|(_, entry)| entry["rack"].is_string());
     text.push_str(if has_racks {

@@ -60,6 +60,10 @@ impl Execution {
             if coordination.loses(shard, opened, &mut context.context()) {
                 return self.loses_attempt(&coordination, transaction, context);
             }
+            if coordination.is_ending() {
+                // It may have waited for that shard alone, which said that it broke and can confirm nothing any more.
+                return self.go_on(coordination, transaction, deadline, context);
+            }
             let role = Role::Coordinator(coordination);
             self.suspended.insert(nonce, Suspended { role, transaction, deadline });
         }
