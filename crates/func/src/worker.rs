@@ -17,6 +17,7 @@ use millrace_api::{Error, ErrorCode, WorkerLine};
 
 pub use discovery::{
     Discovery, ProtocolRange, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
+    connections,
 };
 pub use document::{DialledVersion, WORKER_FILE, WorkerAddress, WorkerDocument};
 pub use slots::{Concurrency, WorkerSettings, WorkerSlot};

@@ -55,8 +55,8 @@ struct State {
     breaker: Breaker,
     /// What went wrong last, for those who are refused.
     last_error: String,
-    /// How many workers there are.
-    workers: usize,
+    /// The workers: how many nodes each serves, this one included.
+    workers: Vec<usize>,
     taken: usize,
     taken_by: Vec<usize>,
     waiting: VecDeque<Waiting>,
@@ -97,7 +97,9 @@ fn unavailable(message: String) -> Error {
 
 impl State {
     fn limit(&self, limits: &Concurrency) -> usize {
-        let all = limits.of_worker.saturating_mul(self.workers);
+        // Other nodes have the rest of what it runs at once.
+        let part = |nodes: &usize| (limits.of_worker / (*nodes).max(1)).max(1);
+        let all = self.workers.iter().map(part).fold(0, usize::saturating_add);
         match self.breaker {
             Breaker::Closed { .. } => all,
             Breaker::Trial { .. } => all.min(1),
@@ -114,7 +116,7 @@ impl State {
 
     /// Why nothing begins now, whoever waits.
     fn refusal(&self) -> Option<Error> {
-        if self.workers == 0 {
+        if self.workers.is_empty() {
             return Some(unavailable("no worker of the app is connected".to_owned()));
         }
         let is_open = matches!(self.breaker, Breaker::Open { .. });
@@ -123,8 +125,8 @@ impl State {
 }
 
 impl Gate {
-    /// A gate in front of so many workers.
-    pub(crate) fn new(limits: Concurrency, workers: usize) -> Self {
+    /// A gate in front of workers: how many nodes each serves.
+    pub(crate) fn new(limits: Concurrency, workers: Vec<usize>) -> Self {
         let state = State {
             breaker: Breaker::Closed { lost: 0 },
             last_error: String::new(),
@@ -200,8 +202,8 @@ impl Gate {
         is_free.then(|| Self::take(gate, &mut state, service))
     }
 
-    /// How many workers there are now.
-    pub(crate) fn set_workers(gate: &Arc<Self>, workers: usize) {
+    /// Which workers there are now: how many nodes each serves.
+    pub(crate) fn set_workers(gate: &Arc<Self>, workers: Vec<usize>) {
         let mut state = gate.lock();
         state.workers = workers;
         Self::look_again(gate, state);

@@ -3,7 +3,7 @@
 use super::*;
 
 fn gate(of_worker: usize, of_services: &[Option<usize>], workers: usize) -> Arc<Gate> {
-    Arc::new(Gate::new(Concurrency { of_worker, of_services: of_services.to_vec() }, workers))
+    Arc::new(Gate::new(Concurrency { of_worker, of_services: of_services.to_vec() }, vec![1; workers]))
 }
 
 fn now(gate: &Arc<Gate>, service: u16) -> WorkerSlot {
@@ -65,15 +65,31 @@ fn each_worker_brings_its_slots() {
     let gate = gate(2, &[None], 0);
     let error = Gate::enter(&gate, 0).err().expect("no worker is there");
     assert_eq!(error.code, ErrorCode::WorkerUnavailable);
-    Gate::set_workers(&gate, 1);
+    Gate::set_workers(&gate, vec![1]);
     let _two = [now(&gate, 0), now(&gate, 0)];
     let mut third = waits(&gate, 0);
-    Gate::set_workers(&gate, 2);
+    Gate::set_workers(&gate, vec![1; 2]);
     let _third = third.try_recv().expect("granted").expect("a slot");
     let _fourth = now(&gate, 0);
     let mut fifth = waits(&gate, 0);
-    Gate::set_workers(&gate, 0);
+    Gate::set_workers(&gate, vec![]);
     assert!(fifth.try_recv().expect("told at once").is_err());
+}
+
+#[test]
+fn a_worker_of_several_nodes_brings_each_its_part() {
+    let gate = gate(7, &[None], 0);
+    Gate::set_workers(&gate, vec![3]);
+    let two = [now(&gate, 0), now(&gate, 0)];
+    drop(waits(&gate, 0));
+    drop(two);
+    // One that would run less than one for each node runs one.
+    Gate::set_workers(&gate, vec![100]);
+    let _one = now(&gate, 0);
+    drop(waits(&gate, 0));
+    Gate::set_workers(&gate, vec![100, 1]);
+    let _more: Vec<_> = (0..7).map(|_| now(&gate, 0)).collect();
+    drop(waits(&gate, 0));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{AttemptToken, WorkerDoor, WorkerLine, WorkerTurn};
+use millrace_func::{AttemptToken, WorkerDoor, WorkerLine, WorkerTurn, connections};
 use millrace_func_remote::{ASKED_EVERY_MS, Line as Frames, Said};
 use tokio::sync::oneshot;
 
@@ -23,6 +23,8 @@ struct State {
     sender: Option<Waker>,
     hello: Option<Result<Bytes, Error>>,
     hello_waker: Option<Waker>,
+    /// As it has said with HELLO.
+    connections: usize,
 }
 
 /// See the module's documentation.
@@ -43,6 +45,7 @@ impl State {
         while let Some(said) = self.frames.next_said() {
             match said {
                 Said::Hello(hello) => {
+                    self.connections = hello.as_ref().map_or(1, |hello| connections(hello));
                     self.hello = Some(hello);
                     self.hello_waker.take().into_iter().for_each(Waker::wake);
                 }
@@ -185,9 +188,15 @@ impl Lines {
         self.lines.iter().find(|line| line.lock().frames.has(attempt)).cloned()
     }
 
-    /// How many there are.
-    pub(crate) fn open(&self) -> usize {
-        self.lines.iter().filter(|line| line.is_open()).count()
+    /// Whether there is any.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lines.iter().any(|line| line.is_open())
+    }
+
+    /// For each of them, how many connections its worker has: one to each node that it serves.
+    pub(crate) fn connections(&self) -> Vec<usize> {
+        let open = self.lines.iter().filter(|line| line.is_open());
+        open.map(|line| line.lock().connections).collect()
     }
 
     pub(crate) fn cancel(&self, attempt: AttemptToken) {

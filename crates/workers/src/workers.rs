@@ -94,15 +94,15 @@ impl Shared {
         Ok((Arc::clone(&known.deployment), Arc::clone(&known.gate)))
     }
 
-    /// How many workers a deployment has now.
-    fn workers(&self, deployment: &Deployment) -> usize {
+    /// The workers that a deployment has now: how many nodes each serves.
+    fn workers(&self, deployment: &Deployment) -> Vec<usize> {
         match deployment.url {
-            Some(_) => 1,
-            None => self.lines().get(&deployment.name).map_or(0, Lines::open),
+            Some(_) => vec![1],
+            None => self.lines().get(&deployment.name).map_or_else(Vec::new, Lines::connections),
         }
     }
 
-    /// Tells the gate how many workers have dialled in.
+    /// Tells the gate which workers have dialled in.
     fn count(&self, deployment: &Deployment, gate: &Arc<Gate>) {
         if deployment.url.is_none() {
             Gate::set_workers(gate, self.workers(deployment));
@@ -254,7 +254,7 @@ impl Workers for HttpWorkers {
     }
 
     fn has_dialled(&self, app: &str, version: u64) -> bool {
-        self.shared.lines().get(&(app.to_owned(), version)).is_some_and(|lines| lines.open() > 0)
+        self.shared.lines().get(&(app.to_owned(), version)).is_some_and(|lines| lines.is_open())
     }
 
     fn discover(&self, address: &WorkerAddress, secret: Option<&str>) -> Exchanging {

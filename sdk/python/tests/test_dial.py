@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -345,6 +346,132 @@ def test_an_idle_worker_that_drains_leaves_at_once(server: Server) -> None:
     assert time.monotonic() - begun < 5
 
 
+class Nodes:
+    """Several nodes and one worker that dials them all."""
+
+    def __init__(self, count: int = 2, concurrency: int | None = None) -> None:
+        self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+        self.urls = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in self.listeners]
+        self.dialer = Dialer([Echo], self.urls, "bank", "key-1", concurrency=concurrency)
+        self.errors: list[BaseException] = []
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self.dialer.run())
+        except BaseException as error:
+            self.errors.append(error)
+
+    def peer(self, node: int) -> Peer:
+        self.listeners[node].settimeout(DEADLINE_SECONDS)
+        return Peer(self.listeners[node].accept()[0])
+
+    def __enter__(self) -> Nodes:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dialer.stop()
+        for listener in self.listeners:
+            listener.close()
+        self.thread.join(DEADLINE_SECONDS)
+        assert not self.thread.is_alive()
+
+
+def forbid(peer: Peer) -> None:
+    peer.connection.sendall(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno")
+
+
+def test_a_worker_of_several_nodes_serves_each(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with Nodes() as nodes:
+        peers = [nodes.peer(0), nodes.peer(1)]
+        for peer in peers:
+            document = loads(Cursor(peer.accept().payload).bytes())
+            assert document["connections"] == 2
+        # Each node numbers its streams by itself.
+        peers[0].start(1, "ask", b'"x"')
+        peers[0].turn(1)
+        peers[1].start(1, "add", b"5")
+        assert peers[1].turn(1)[-1].payload.endswith(b"5")
+        peers[0].answer(1, (1, b"10"))
+        peers[0].turn(1)
+        peers[0].answer(1, (2, b"20"))
+        assert peers[0].turn(1)[-1].payload.endswith(b"30")
+    for url in nodes.urls:
+        assert f"{url}: the server has registered this worker" in caplog.text
+
+
+def test_a_worker_of_one_node_says_nothing_of_several(server: Server) -> None:
+    document = loads(Cursor(server.peer().accept().payload).bytes())
+    assert "connections" not in document
+
+
+def test_a_node_named_twice_is_dialled_once() -> None:
+    dialer = Dialer([Echo], ["http://a:1", "http://b:1/", "http://a:1/"], "bank")
+    assert dialer._urls == ["http://a:1", "http://b:1"]
+    with pytest.raises(ValueError, match="needs the URL of a node"):
+        Dialer([Echo], [], "bank")
+
+
+def test_a_lost_node_is_dialled_again_and_the_other_is_served_meanwhile() -> None:
+    with Nodes() as nodes:
+        lost, other = nodes.peer(0), nodes.peer(1)
+        lost.accept()
+        other.accept()
+        other.start(1, "ask", b'"x"')
+        other.turn(1)
+        lost.connection.close()
+        nodes.peer(0).accept()
+        other.answer(1, (1, b"10"))
+        assert other.turn(1)[-1].type is Type.SUSPEND
+
+
+def test_a_node_that_refuses_is_asked_again_while_another_serves(caplog: pytest.LogCaptureFixture) -> None:
+    with Nodes() as nodes:
+        other = nodes.peer(1)
+        other.accept()
+        forbid(nodes.peer(0))
+        other.start(1, "add", b"5")
+        assert other.turn(1)[-1].type is Type.OUTPUT
+        nodes.peer(0).accept()
+        assert not nodes.errors
+    assert f"{nodes.urls[0]}: the server refuses the worker: no" in caplog.text
+
+
+def test_a_worker_that_all_nodes_refuse_ends() -> None:
+    with Nodes() as nodes:
+        forbid(nodes.peer(0))
+        forbid(nodes.peer(1))
+        nodes.thread.join(DEADLINE_SECONDS)
+        assert isinstance(nodes.errors[0], Refused)
+
+
+def test_a_worker_of_several_nodes_drains_as_one() -> None:
+    with Nodes(3) as nodes:
+        busy, idle = nodes.peer(0), nodes.peer(1)
+        away = nodes.peer(2)  # It never answers, and nobody waits for it.
+        for peer in (busy, idle):
+            peer.accept()
+        busy.start(1, "ask", b'"x"')
+        busy.turn(1)
+        nodes.dialer.drain()
+        time.sleep(0.3)
+        # What the call waits for may be on a shard of the other node.
+        idle.start(1, "add", b"5")
+        assert idle.turn(1)[-1].type is Type.OUTPUT
+        busy.answer(1, (1, b"10"))
+        busy.turn(1)
+        busy.answer(1, (2, b"20"))
+        assert busy.turn(1)[-1].payload.endswith(b"30")
+        assert ended(busy)
+        assert ended(idle)
+        nodes.thread.join(DEADLINE_SECONDS / 2)
+        assert not nodes.thread.is_alive()
+        assert not nodes.dialer.gave_up
+        away.connection.close()
+
+
 @contextmanager
 def program(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Peer]]:
     """`python -m millrace.connect` with the echo service, dialled in and accepted."""
@@ -382,6 +509,29 @@ def test_the_program_leaves_while_a_plain_handler_blocks(tmp_path: Path) -> None
         peer.send(Type.CANCEL, payloads.pack_failure(Failure("cancelled", "enough")), 0, 1)
         assert ended(peer)
         assert process.wait(DEADLINE_SECONDS) == 0
+
+
+def test_the_program_dials_each_url(tmp_path: Path) -> None:
+    (tmp_path / "echo_service.py").write_text(SERVICE)
+    command = [sys.executable, "-m", "millrace.connect", str(tmp_path / "echo_service.py")]
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    for listener in listeners:
+        listener.settimeout(DEADLINE_SECONDS)
+        command += ["--url", f"http://127.0.0.1:{listener.getsockname()[1]}"]
+    process = subprocess.Popen(command)
+    try:
+        peers = [Peer(listener.accept()[0]) for listener in listeners]
+        for peer in peers:
+            peer.accept()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert all(ended(peer) for peer in peers)
+        assert process.wait(DEADLINE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        for listener in listeners:
+            listener.close()
 
 
 SERVICE = """

@@ -44,6 +44,18 @@ pub struct Discovery {
     pub services: Vec<WorkerService>,
 }
 
+/// To how many nodes a worker that dials in says that it is connected, this one included. It says so beside its discovery
+/// document and not in it: a worker of as many more nodes is no other version.
+#[must_use]
+pub fn connections(hello: &[u8]) -> usize {
+    #[derive(Deserialize)]
+    struct Hello {
+        #[serde(default)]
+        connections: usize,
+    }
+    serde_json::from_slice(hello).map_or(1, |hello: Hello| hello.connections.max(1))
+}
+
 fn request_reply() -> WorkerMode {
     WorkerMode::RequestReply
 }
@@ -209,6 +221,17 @@ mod tests {
         assert_eq!(read.services[0].handlers[0].kind, WorkerKind::Query);
         let again = serde_json::to_vec(&read).expect("JSON");
         assert_eq!(Discovery::from_json(&again), Ok(read));
+    }
+
+    #[test]
+    fn how_many_nodes_a_worker_serves_is_no_part_of_its_document() {
+        let hello = |more: &str| format!(r#"{{"protocol":{{"min":1,"max":1}}{more},"services":[]}}"#).into_bytes();
+        let (one, three) = (hello(""), hello(r#","connections":3"#));
+        assert_eq!(Discovery::from_json(&one), Discovery::from_json(&three));
+        assert_eq!((connections(&one), connections(&three)), (1, 3));
+        for odd in [&hello(r#","connections":0"#)[..], &hello(r#","connections":-1"#), b"no JSON"] {
+            assert_eq!(connections(odd), 1);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from ._protocol import payloads
 from ._protocol.frames import Frame, ProtocolError, Type, encode
@@ -35,16 +36,17 @@ class Refused(Exception):
 
 def connect(
     *services: type[Service],
-    url: str,
+    url: str | Sequence[str],
     app: str,
     key: str | None = None,
     threads: int = THREADS,
     concurrency: int | None = None,
 ) -> None:
-    """Serves services to the node at ``url`` until the process is interrupted or terminated.
+    """Serves services to the nodes at ``url`` until the process is interrupted or terminated.
 
     Then it finishes the calls that are under way, for 10 seconds at most.
 
+    :param url: one URL, or those of all nodes: a worker serves only the nodes that it is connected to.
     :param app: the name of the app that the services are.
     :param key: an API key with the role ``worker``; that of the environment variable ``MILLRACE_KEY`` if it
         is left out.
@@ -69,24 +71,31 @@ async def run_until_told(dialer: Dialer) -> None:
 
 
 class Dialer:
-    """A worker that dials in, and again when the connection is lost."""
+    """A worker that dials in to one node or several, and again wherever the connection is lost."""
 
     def __init__(
         self,
         services: Sequence[type[Service]],
-        url: str,
+        url: str | Sequence[str],
         app: str,
         key: str | None = None,
         threads: int = THREADS,
         concurrency: int | None = None,
     ) -> None:
+        urls = [url] if isinstance(url, str) else list(url)
+        if not urls:
+            raise ValueError("a worker that dials in needs the URL of a node")
         self.worker = Worker(services, threads, concurrency=concurrency)
-        self._url = url
+        # A node named twice is one node. So a list may be put together from several places.
+        self._urls = list(dict.fromkeys(one.rstrip("/") for one in urls))
         self._app = app
         self._key = key if key is not None else os.environ.get(KEY_VARIABLE) or None
-        #: Set while the server has registered this worker.
+        #: Set while a server has registered this worker.
         self.ready = threading.Event()
-        self._session: _Session | None = None
+        self._registered: set[str] = set()
+        self._refusals: dict[str, Refused] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self._draining = False
@@ -94,29 +103,61 @@ class Dialer:
         self.gave_up = False
 
     async def run(self) -> None:
-        """Serves until :meth:`stop`. Raises :class:`Refused` if the server never wants the worker."""
-        pause = _FIRST_PAUSE_SECONDS
+        """Serves until :meth:`stop`. Raises :class:`Refused` if no server ever wants the worker."""
         loop = self._loop = asyncio.get_running_loop()
+        self._tasks = {url: loop.create_task(self._keep(url)) for url in self._urls}
         try:
-            while not self._stopped:
-                session = self._session = _Session(self.worker, loop, self.ready)
-                try:
-                    await session.serve(self._url, self._app, self._key)
-                    pause = _FIRST_PAUSE_SECONDS
-                except LinkError as error:
-                    if error.refused:
-                        raise Refused(str(error)) from None
-                    if self._stopped or self._draining:
-                        return
-                    if session.was_ready:
-                        pause = _FIRST_PAUSE_SECONDS
-                    log.warning("%s; trying again in %.1f s", error, pause)
-                    # Jittered, so that the workers of a node that restarts do not all come at once.
-                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                    pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            left = set(self._tasks.values())
+            while left:
+                ended, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    if not task.cancelled():
+                        task.result()
         finally:
             self.drop()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             self.worker.close()
+
+    async def _keep(self, url: str) -> None:
+        """Keeps a connection to one node."""
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._stopped:
+            session = self._sessions[url] = _Session(self, url)
+            try:
+                await session.serve(self._app, self._key, len(self._urls))
+                pause = _FIRST_PAUSE_SECONDS
+            except LinkError as error:
+                if self._stopped or self._draining:
+                    return
+                if session.was_ready:
+                    pause = _FIRST_PAUSE_SECONDS
+                if error.refused:
+                    self._refuse(url, Refused(_named(url, error)))
+                    pause = _LONGEST_PAUSE_SECONDS
+                log.warning("%s; trying again in %.1f s", _named(url, error), pause)
+                # Jittered, so that the workers of a node that restarts do not all come at once.
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _refuse(self, url: str, refused: Refused) -> None:
+        """One node does not want the worker. If all say so, it ends; else that node is dialled again."""
+        self._refusals[url] = refused
+        if len(self._refusals) == len(self._urls):
+            raise refused
+
+    def registered(self, url: str, is_registered: bool) -> None:
+        """A server has registered this worker, or the connection to it has ended."""
+        if is_registered:
+            self._registered.add(url)
+            self._refusals.pop(url, None)
+            self.ready.set()
+            log.info("%s: the server has registered this worker", _name(url))
+        else:
+            self._registered.discard(url)
+            if not self._registered:
+                self.ready.clear()
 
     def drain(self, limit_seconds: float = _DRAIN_SECONDS) -> None:
         """Ends :meth:`run` once no call is under way, or after the limit. A second time is :meth:`stop`.
@@ -124,54 +165,85 @@ class Dialer:
         From any thread. The protocol has no word for it, so calls that come meanwhile are served: those
         that are under way may need them.
         """
-        session, loop = self._session, self._loop
-        if self._draining or session is None or loop is None or not self.ready.is_set():
+        loop = self._loop
+        if self._draining or loop is None or not self.ready.is_set():
             self.stop()
             return
         self._draining = True
-        loop.call_soon_threadsafe(self._drain, session, loop, limit_seconds)
+        loop.call_soon_threadsafe(self._drain, loop, limit_seconds)
 
-    def _drain(self, session: _Session, loop: asyncio.AbstractEventLoop, limit_seconds: float) -> None:
-        count = session.under_way()
+    def _drain(self, loop: asyncio.AbstractEventLoop, limit_seconds: float) -> None:
+        count = self._under_way()
         if count:
             log.info("finishing %d calls, for %g s at most", count, limit_seconds)
-            loop.call_later(limit_seconds, self._give_up, session)
+            loop.call_later(limit_seconds, self._give_up)
         self._stopped = True
-        session.drain()
+        self._end_unregistered()
+        self.leave_if_idle()
 
-    def _give_up(self, session: _Session) -> None:
-        if not session.left:
+    def leave_if_idle(self) -> None:
+        """Ends all connections of a worker that drains, once nothing is under way on any.
+
+        Not one by one: a call may need what runs on a shard of another node.
+        """
+        if self._draining and self._stopped and not self._under_way():
+            for session in self._sessions.values():
+                session.leave()
+
+    def _under_way(self) -> int:
+        return sum(session.under_way() for session in self._sessions.values())
+
+    def _give_up(self) -> None:
+        if count := self._under_way():
             self.gave_up = True
-            log.warning("%d calls have not ended: the server makes them again elsewhere", session.under_way())
-            session.close()
+            log.warning("%d calls have not ended: the server makes them again elsewhere", count)
+            self.drop()
+
+    def _end_unregistered(self) -> None:
+        """Waits no longer for nodes that cannot be reached."""
+        for url, task in self._tasks.items():
+            if url not in self._registered:
+                task.cancel()
 
     def stop(self) -> None:
         """Ends :meth:`run`, from any thread."""
         self._stopped = True
         self.drop()
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._end_unregistered)
+            except RuntimeError:
+                pass  # The loop is closed: it has ended.
 
     def drop(self) -> None:
-        """Breaks the connection as a crash would: the server voids what runs here. From any thread."""
-        session = self._session
-        if session is not None:
+        """Breaks the connections as a crash would: the server voids what runs here. From any thread."""
+        for session in list(self._sessions.values()):
             session.close()
+
+
+def _name(url: str) -> str:
+    """A node for the log: its URL without a password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _named(url: str, error: LinkError) -> str:
+    return str(error) if url in str(error) else f"{_name(url)}: {error}"
 
 
 class _Session:
     """One connection: its attempts, by stream."""
 
-    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
-        self._worker = worker
-        self._loop = loop
-        self._ready = ready
+    def __init__(self, dialer: Dialer, url: str) -> None:
+        self._dialer = dialer
+        self._worker = dialer.worker
+        self._url = url
+        self._loop = loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._attempts: dict[int, Attempt] = {}
         self._turns: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[LinkError | None] = loop.create_future()
         self._closed = False
-        self._draining = False
-        #: Set once it drains and nothing is under way any more.
-        self.left = False
         self.was_ready = False
 
     def close(self) -> None:
@@ -179,10 +251,10 @@ class _Session:
         if self._link is not None:
             self._link.close()
 
-    def drain(self) -> None:
-        """Ends the connection once nothing is under way."""
-        self._draining = True
-        self._leave_if_idle()
+    def leave(self) -> None:
+        """Ends the connection once all frames have left."""
+        if self._link is not None:
+            self._link.finish()
 
     def under_way(self) -> int:
         """How many attempts a broken connection would make void. A workflow that sleeps loses nothing."""
@@ -190,25 +262,42 @@ class _Session:
             attempt.start.kind is not Kind.WORKFLOW or attempt.is_in_a_turn for attempt in self._attempts.values()
         )
 
-    def _leave_if_idle(self) -> None:
-        if self._draining and not self.left and self._link is not None and not self.under_way():
-            self.left = True
-            self._link.finish()
+    def _open(self, app: str, key: str | None) -> asyncio.Future[Link]:
+        """Connects in a thread of its own, for which no one waits who ends: a lost node may not answer for long."""
+        opened: asyncio.Future[Link] = self._loop.create_future()
 
-    async def serve(self, url: str, app: str, key: str | None) -> None:
+        def settle(result: Link | BaseException) -> None:
+            if isinstance(result, Link):
+                if opened.done():
+                    result.abandon()
+                else:
+                    opened.set_result(result)
+            elif not opened.done():
+                opened.set_exception(result)
+
+        def run() -> None:
+            try:
+                result: Link | BaseException = open_link(self._url, app, key, self._on_frames)
+            except BaseException as problem:
+                result = problem
+            self._post(settle, result)
+
+        threading.Thread(target=run, name="millrace-dial", daemon=True).start()
+        return opened
+
+    async def serve(self, app: str, key: str | None, connections: int) -> None:
         """Connects and serves until the connection ends."""
-        link = await self._loop.run_in_executor(None, open_link, url, app, key, self._on_frames)
-        self._link = link
+        link = self._link = await self._open(app, key)
         thread = threading.Thread(target=link.run, args=(self._on_end,), name="millrace-link", daemon=True)
         thread.start()
         if self._closed:
             link.close()
-        link.send(encode(Type.HELLO, payloads.pack(self._worker.discovery("stream"))))
+        link.send(encode(Type.HELLO, payloads.pack(self._worker.discovery("stream", connections))))
         try:
             error = await self._ended
         finally:
             link.close()
-            self._ready.clear()
+            self._dialer.registered(self._url, False)
             for attempt in self._attempts.values():
                 self._worker.close_attempt(attempt)
             self._attempts.clear()
@@ -255,8 +344,7 @@ class _Session:
             self._cancel(frame.stream, payloads.decode_failure(frame.payload))
         elif frame.type is Type.READY:
             self.was_ready = True
-            self._ready.set()
-            log.info("the server has registered this worker")
+            self._dialer.registered(self._url, True)
         else:
             raise ProtocolError(f"{frame.type.name} is not for a worker")
 
@@ -284,7 +372,7 @@ class _Session:
         if failure.code in _DIVERGED:
             log.error("%s: %s (%s)", told(attempt.start), failure.message, place_of_task(attempt.task))
         self._worker.close_attempt(attempt)
-        self._leave_if_idle()
+        self._dialer.leave_if_idle()
 
     def _run(self, attempt: Attempt, stream: int) -> None:
         turn = self._loop.create_task(self._turn(attempt, stream))
@@ -299,7 +387,7 @@ class _Session:
             del self._attempts[stream]
             self._worker.close_attempt(attempt)
         self._send(frames)
-        self._leave_if_idle()
+        self._dialer.leave_if_idle()
 
     def _send(self, frames: bytes) -> None:
         if self._link is not None and frames:

@@ -16,7 +16,12 @@ from ._worker.worker import THREADS
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m millrace.connect", description=__doc__)
     parser.add_argument("target", help="a module or file with services, such as bank, bank.py or bank:services")
-    parser.add_argument("--url", required=True, help="the node, such as http://127.0.0.1:8080")
+    parser.add_argument(
+        "--url",
+        required=True,
+        action="append",
+        help="a node, such as http://127.0.0.1:8080; once for each of a cluster",
+    )
     parser.add_argument("--app", help="the app that the services are; the module's name if it is left out")
     parser.add_argument("--key", help=f"an API key with the role worker; ${KEY_VARIABLE} if it is left out")
     parser.add_argument("--threads", type=int, default=THREADS, help="how many plain def handlers run at once")

@@ -86,6 +86,11 @@ class Link:
         self._closed = True
         self._wake()
 
+    def abandon(self) -> None:
+        """Ends a connection that was made and is not served."""
+        for part in (self._socket, self._wake_receiver, self._wake_sender):
+            part.close()
+
     def finish(self) -> None:
         """Ends the connection once all frames have left, from any thread."""
         self._finishing = True
@@ -111,8 +116,7 @@ class Link:
         except LinkError as problem:
             error = problem
         finally:
-            for part in (self._socket, self._wake_receiver, self._wake_sender):
-                part.close()
+            self.abandon()
             on_end(error)
 
     def _say_goodbye(self) -> None:

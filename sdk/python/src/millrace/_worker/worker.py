@@ -59,9 +59,11 @@ class Worker:
         #: Told of each handler that has ended, and the seconds it took.
         self.on_end: Callable[[Attempt, float], None] | None = None
 
-    def discovery(self, mode: str) -> bytes:
-        """The discovery document."""
+    def discovery(self, mode: str, connections: int = 1) -> bytes:
+        """The discovery document. With several connections, each is to have its part of what runs at once."""
         own = {} if self._concurrency is None else {"concurrency": self._concurrency}
+        if connections > 1:
+            own["connections"] = connections
         return dumps(
             {
                 **own,
