@@ -96,6 +96,9 @@ pub trait Workers: Send + Sync {
     /// Whether a worker of this version of the app has dialled in and is connected.
     fn has_dialled(&self, app: &str, version: u64) -> bool;
 
+    /// All versions of apps that workers have dialled in with and are connected, in ascending order.
+    fn dialled(&self) -> Vec<(String, u64)>;
+
     /// Asks a worker for its discovery document: JSON text, unchecked.
     ///
     /// # Errors
@@ -153,6 +156,10 @@ impl Workers for NoWorkers {
 
     fn has_dialled(&self, _app: &str, _version: u64) -> bool {
         false
+    }
+
+    fn dialled(&self) -> Vec<(String, u64)> {
+        Vec::new()
     }
 
     fn discover(&self, _document: &WorkerAddress, _secret: Option<&str>) -> Exchanging {

@@ -29,6 +29,9 @@ pub const CALLERS_LEVEL: u32 = 3;
 /// From this level on nodes that stand still for a backup keep bodies of objects that nothing refers to any more.
 pub const KEPT_BODIES_LEVEL: u32 = 4;
 
+/// From this level on nodes say which workers have dialled in.
+pub const DIALLED_LEVEL: u32 = 4;
+
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -39,6 +39,9 @@ pub struct Status {
     /// Shards that broke here, ascending: somebody else should own them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<u16>,
+    /// Versions of workers that have dialled in at this node and are connected: [`DIALLED_VERSIONS`] at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dialled: Vec<Dialled>,
     /// What its shards need no more of the versions that are kept.
     #[serde(default, skip_serializing_if = "Unneeded::is_empty")]
     pub unneeded: Unneeded,
@@ -61,6 +64,19 @@ impl Unneeded {
     fn is_empty(&self) -> bool {
         self.deployments.is_empty()
     }
+}
+
+/// How many versions of workers a node tells the others of. They count as not connected beyond that.
+pub const DIALLED_VERSIONS: usize = 256;
+
+/// A version of an app's workers that dial in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dialled {
+    /// The app.
+    pub app: String,
+    /// What tells its workers from others of the app.
+    pub version: u64,
 }
 
 /// A shard that a node serves.
@@ -117,5 +133,19 @@ impl Status {
     /// [`GuidanceError`] for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, GuidanceError> {
         serde_json::from_slice(bytes).map_err(|error| GuidanceError::of(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes refuse what they do not know, so a field that is empty is not said.
+    #[test]
+    fn versions_of_workers_are_said_where_there_are_any() {
+        let mut status = Status::default();
+        assert!(!String::from_utf8_lossy(&status.encode()).contains("dialled"));
+        status.dialled = vec![Dialled { app: "bank".to_owned(), version: u64::MAX }];
+        assert_eq!(Status::decode(&status.encode()), Ok(status));
     }
 }

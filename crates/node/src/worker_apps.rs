@@ -146,7 +146,8 @@ async fn deploy_dialled(
     Ok(())
 }
 
-/// Has a replaced version serve again once no worker of the deployed one has been connected for a while. That is how somebody
+/// Has a replaced version serve again once no worker of the deployed one has been connected to any node for a
+/// while. That is how somebody
 /// goes back to it. A restart of the server alone brings no old version back: the workers of the new one dial in again sooner.
 async fn stand_by(
     node: &CoreHandle,
@@ -162,7 +163,7 @@ async fn stand_by(
         if standing(Some(&deployed), document.version()) != Standing::StandsBy {
             return;
         }
-        let is_served = shared.outside.workers.has_dialled(app, deployed.version);
+        let is_served = shared.outside.workers.has_dialled(app, deployed.version) || elsewhere(shared, app, &deployed);
         alone = if is_served { Duration::ZERO } else { alone + LOOK };
     }
     if door.is_open()
@@ -170,6 +171,12 @@ async fn stand_by(
     {
         tracing::warn!(app, %error, "a version that was replaced does not serve again");
     }
+}
+
+/// Whether a worker of the deployed version is connected to another node of the cluster.
+fn elsewhere(shared: &Shared, app: &str, deployed: &DialledVersion) -> bool {
+    let now_ns = shared.clock.monotonic_ns();
+    shared.cluster.as_ref().is_some_and(|cluster| cluster.has_dialled_elsewhere(app, deployed.version, now_ns))
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl State {
     /// Why nothing begins now, whoever waits.
     fn refusal(&self) -> Option<Error> {
         if self.workers.is_empty() {
-            return Some(unavailable("no worker of the app is connected".to_owned()));
+            return Some(unavailable("no worker of this version of the app is connected to this node".to_owned()));
         }
         let is_open = matches!(self.breaker, Breaker::Open { .. });
         is_open.then(|| unavailable(format!("{}; it is asked again and again whether it is back", self.last_error)))

@@ -132,7 +132,12 @@ impl Shared {
         let Some(url) = &deployment.url else {
             let line =
                 self.lines().get_mut(&deployment.name).and_then(|lines| lines.find(turn.attempt, turn.start_bytes > 0));
-            let nobody = || Error::new(ErrorCode::WorkerUnavailable, "no worker of the app is connected");
+            let nobody = || {
+                Error::new(
+                    ErrorCode::WorkerUnavailable,
+                    "no worker of this version of the app is connected to this node",
+                )
+            };
             let line = line.ok_or_else(nobody)?;
             drop(under_way);
             return line.exchange(turn).await;
@@ -255,6 +260,13 @@ impl Workers for HttpWorkers {
 
     fn has_dialled(&self, app: &str, version: u64) -> bool {
         self.shared.lines().get(&(app.to_owned(), version)).is_some_and(|lines| lines.is_open())
+    }
+
+    fn dialled(&self) -> Vec<(String, u64)> {
+        let mut lines = self.shared.lines();
+        // What was connected once is not kept for ever.
+        lines.retain(|_, lines| lines.is_open());
+        lines.keys().cloned().collect()
     }
 
     fn discover(&self, address: &WorkerAddress, secret: Option<&str>) -> Exchanging {

@@ -18,6 +18,7 @@ mod cluster_rolling;
 mod cluster_s3;
 mod cluster_starting;
 mod cluster_versions;
+mod cluster_workers;
 mod command_line;
 mod containment;
 mod crash;

@@ -10,7 +10,8 @@ use millrace_api::MAJORITY_LOST;
 use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
 use millrace_format::Write;
 use millrace_guidance::{
-    AppEntry, Audience, FEATURE_LEVEL, Guidance, Leader, MetaStep, NodeEntry, STOPPED_LEVEL, Status, Timing, meta_step,
+    AppEntry, Audience, DIALLED_LEVEL, FEATURE_LEVEL, Guidance, Leader, MetaStep, NodeEntry, STOPPED_LEVEL, Status,
+    Timing, meta_step,
 };
 use millrace_peers::Lane;
 use millrace_replica::{self as replica, Epoch, NodeId, RoleName};
@@ -19,7 +20,7 @@ use super::condition::Said;
 use super::loading::Loading;
 use super::majority::{MajorityWatch, Turn};
 use super::replacing::{self, NEXT_NS};
-use super::{Change, Cluster, Heard, Proposal, Word, locked, rows, sweeping, tables, versions};
+use super::{Change, Cluster, Heard, Proposal, Word, dialled, locked, rows, sweeping, tables, versions};
 use crate::apps::{app_of_tar, version_of};
 use crate::backend::CoreHandle;
 use crate::built_in_apps;
@@ -457,6 +458,7 @@ impl Guide {
     fn status(&self) -> Status {
         let guidance = self.cluster.guidance();
         let Said { is_caught_up, obstacles, held, opened, lost, stopped } = self.cluster.condition();
+        let knows_dialled = guidance.feature_level >= DIALLED_LEVEL;
         Status {
             incarnation: self.cluster.incarnation,
             feature_level: FEATURE_LEVEL,
@@ -470,6 +472,7 @@ impl Guide {
             is_resyncing: lost.guidance,
             resyncing: lost.shards,
             stopped: if guidance.feature_level < STOPPED_LEVEL { Vec::new() } else { stopped },
+            dialled: if knows_dialled { dialled::here(&self.shared) } else { Vec::new() },
             unneeded: locked(&self.cluster.unneeded).clone(),
             // Others can write what a full disk cannot.
             is_leaving: self.cluster.is_leaving.load(Ordering::Relaxed)

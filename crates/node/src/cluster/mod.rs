@@ -11,6 +11,7 @@ mod bodies;
 mod body_word;
 mod catalogue;
 mod condition;
+mod dialled;
 mod emptying;
 mod figures;
 mod founding;
@@ -44,7 +45,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{CALLERS_LEVEL, FEATURE_LEVEL, Guidance, KEPT_BODIES_LEVEL, Status, Unneeded};
+use millrace_guidance::{CALLERS_LEVEL, Dialled, FEATURE_LEVEL, Guidance, KEPT_BODIES_LEVEL, Status, Unneeded};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -197,6 +198,8 @@ struct Other {
     lost: LostData,
     /// Shards that broke there.
     stopped: Vec<u16>,
+    /// Versions of workers that are connected there.
+    dialled: Vec<Dialled>,
 }
 
 /// A change of the guidance that somebody wants.
@@ -487,7 +490,8 @@ impl Cluster {
     fn note_other(&self, node: NodeId, status: &Status, heard_ns: u64) {
         let Status { guidance_epoch: follows, is_leaving, quiet_epoch, .. } = *status;
         let lost = LostData { guidance: status.is_resyncing, shards: status.resyncing.clone() };
-        let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost, stopped: status.stopped.clone() };
+        let (stopped, dialled) = (status.stopped.clone(), status.dialled.clone());
+        let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost, stopped, dialled };
         locked(&self.others).insert(node, other);
     }
 

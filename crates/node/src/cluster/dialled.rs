@@ -1,0 +1,23 @@
+//! Workers that have dialled in, as the nodes tell each other of them.
+
+use millrace_base::limits;
+use millrace_guidance::{DIALLED_VERSIONS, Dialled};
+
+use super::{Cluster, locked};
+use crate::core::Shared;
+
+/// Versions of workers that are connected to this node.
+pub(super) fn here(shared: &Shared) -> Vec<Dialled> {
+    let versions = shared.outside.workers.dialled().into_iter().take(DIALLED_VERSIONS);
+    versions.map(|(app, version)| Dialled { app, version }).collect()
+}
+
+impl Cluster {
+    /// Whether a worker of this version is connected to another node that this one hears.
+    pub(crate) fn has_dialled_elsewhere(&self, app: &str, version: u64, now_ns: u64) -> bool {
+        let others = locked(&self.others);
+        let is_late = |heard_ns: u64| now_ns >= heard_ns.saturating_add(limits::UNREACHED_MS * 1_000_000);
+        let is_it = |dialled: &Dialled| dialled.app == app && dialled.version == version;
+        others.values().any(|other| !is_late(other.heard_ns) && other.dialled.iter().any(is_it))
+    }
+}
