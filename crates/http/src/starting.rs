@@ -25,7 +25,7 @@ use crate::io::LINGER_BYTES;
 use crate::problem;
 
 /// A start that is shorter than this turns nobody away: clients wait for it.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Connections that are answered at a time. More are turned away unheard.
 const CONNECTIONS: usize = 256;
