@@ -146,9 +146,9 @@ async fn deploy_dialled(
     Ok(())
 }
 
-/// Has a replaced version serve again once no worker of the deployed one has been connected to any node for a
-/// while. That is how somebody
-/// goes back to it. A restart of the server alone brings no old version back: the workers of the new one dial in again sooner.
+/// Has a replaced version serve again once no worker of the deployed one has been connected to any node for a while. That is
+/// how somebody goes back to it. A restart of the server alone brings no old version back: the workers of the new one dial in
+/// again sooner.
 async fn stand_by(
     node: &CoreHandle,
     shared: &Arc<Shared>,
