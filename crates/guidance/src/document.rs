@@ -143,6 +143,11 @@ impl Place {
     pub fn concerns(&self, node: u16) -> bool {
         self.replicas.contains(&node) || self.wanted.contains(&node)
     }
+
+    /// Whether the shard broke at two of the nodes that hold its log, or at more: no other one is to own it.
+    pub fn is_quarantined(&self, broke_at: impl Fn(u16) -> bool) -> bool {
+        self.replicas.iter().filter(|node| broke_at(**node)).count() >= 2
+    }
 }
 
 /// One app that is deployed.

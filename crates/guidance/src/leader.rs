@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::document::{Guidance, Place};
+use crate::document::Guidance;
 use crate::placing;
 use crate::status::Status;
 
@@ -256,8 +256,6 @@ impl Leader {
 
     fn overcome_obstacles(&mut self, now_ns: u64, guidance: &Guidance, next: &mut Guidance) {
         let mut stuck = BTreeMap::new();
-        let stopped_at = |node: u16| self.audience.heard.get(&node).map(|heard| heard.status.stopped.clone());
-        let quarantined = quarantined(guidance, |node| stopped_at(node).unwrap_or_default());
         for (node, heard) in &self.audience.heard {
             for obstacle in &heard.status.obstacles {
                 let index = usize::from(obstacle.shard);
@@ -280,9 +278,10 @@ impl Leader {
                 } else if obstacle.promised >= obstacle.epoch {
                     place.appoint(*node);
                 } else if self.has_stopped(*node, index) {
-                    // What broke it at two nodes may be in its log. The others are spared.
-                    let other =
-                        self.best_owner(next, index, false, *node).filter(|_| !quarantined.contains(&obstacle.shard));
+                    if place.is_quarantined(|node| self.has_stopped(node, index)) {
+                        continue;
+                    }
+                    let other = self.best_owner(next, index, false, *node);
                     let Some(other) = other.filter(|other| !self.has_stopped(*other, index)) else { continue };
                     place.appoint(other);
                 } else if has_waited && let Some(other) = self.best_owner(next, index, false, *node) {
@@ -325,14 +324,4 @@ impl Leader {
             self.moved_ns = now_ns;
         }
     }
-}
-
-/// Shards that broke at two of the nodes that hold them, or more, ascending. `stopped_at` says where which ones broke.
-#[must_use]
-pub fn quarantined(guidance: &Guidance, stopped_at: impl Fn(u16) -> Vec<u16>) -> Vec<u16> {
-    let stopped: BTreeMap<u16, Vec<u16>> = guidance.nodes.keys().map(|node| (*node, stopped_at(*node))).collect();
-    let broke_at = |shard: u16, node: &u16| stopped.get(node).is_some_and(|stopped| stopped.contains(&shard));
-    let is_quarantined =
-        |(shard, place): &(u16, &Place)| place.replicas.iter().filter(|node| broke_at(*shard, node)).count() >= 2;
-    (0_u16..).zip(&guidance.shards).filter(is_quarantined).map(|(shard, _)| shard).collect()
 }

@@ -19,7 +19,7 @@ pub use document::{
     AppEntry, CALLERS_LEVEL, DIALLED_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError, KEPT_BODIES_LEVEL, KeptApp,
     NextApp, NodeEntry, Place, STOPPED_LEVEL, first_replicas,
 };
-pub use leader::{Audience, Leader, Timing, quarantined};
+pub use leader::{Audience, Leader, Timing};
 pub use membership::{Refused, is_rack};
 pub use placing::{MetaStep, meta_step};
 pub use status::{DIALLED_VERSIONS, Dialled, Held, Obstacle, Opened, Status, Unneeded};

@@ -91,6 +91,11 @@ pub(crate) enum Entered {
     Waits(oneshot::Receiver<Result<WorkerSlot, Error>>),
 }
 
+/// Nobody is there who could run a call.
+pub(crate) fn nobody_connected() -> Error {
+    unavailable("no worker of this version of the app is connected to this node".to_owned())
+}
+
 fn unavailable(message: String) -> Error {
     Error::new(ErrorCode::WorkerUnavailable, message)
 }
@@ -117,7 +122,7 @@ impl State {
     /// Why nothing begins now, whoever waits.
     fn refusal(&self) -> Option<Error> {
         if self.workers.is_empty() {
-            return Some(unavailable("no worker of this version of the app is connected to this node".to_owned()));
+            return Some(nobody_connected());
         }
         let is_open = matches!(self.breaker, Breaker::Open { .. });
         is_open.then(|| unavailable(format!("{}; it is asked again and again whether it is back", self.last_error)))

@@ -14,7 +14,7 @@ use millrace_func::{
 use tokio::sync::oneshot;
 
 use crate::deployment::{Deployment, DeploymentName, WorkerUrl};
-use crate::gate::{Ended, Entered, Gate};
+use crate::gate::{Ended, Entered, Gate, nobody_connected};
 use crate::line::{Line, Lines};
 use crate::probe::{discovery_of, probe};
 use crate::request::{TURN_BYTES, WorkerRequest, ask};
@@ -132,13 +132,7 @@ impl Shared {
         let Some(url) = &deployment.url else {
             let line =
                 self.lines().get_mut(&deployment.name).and_then(|lines| lines.find(turn.attempt, turn.start_bytes > 0));
-            let nobody = || {
-                Error::new(
-                    ErrorCode::WorkerUnavailable,
-                    "no worker of this version of the app is connected to this node",
-                )
-            };
-            let line = line.ok_or_else(nobody)?;
+            let line = line.ok_or_else(nobody_connected)?;
             drop(under_way);
             return line.exchange(turn).await;
         };

@@ -1,6 +1,8 @@
 //! Shards that broke at a node, and those that broke at so many that no other one gets them.
 
-use millrace_guidance::quarantined;
+use std::collections::BTreeMap;
+
+use millrace_guidance::Place;
 use millrace_replica::NodeId;
 
 use super::{Cluster, locked};
@@ -25,6 +27,11 @@ impl Cluster {
     /// Shards that broke at one owner and at the next: whatever breaks them is not taken to a third.
     pub(super) fn quarantined_shards(&self) -> Vec<u16> {
         let guidance = self.guidance();
-        quarantined(&guidance, |node| self.stopped_at(NodeId(node)))
+        let stopped: BTreeMap<u16, Vec<u16>> =
+            guidance.nodes.keys().map(|node| (*node, self.stopped_at(NodeId(*node)))).collect();
+        let is_quarantined = |(shard, place): &(u16, &Place)| {
+            place.is_quarantined(|node| stopped.get(&node).is_some_and(|stopped| stopped.contains(shard)))
+        };
+        (0_u16..).zip(&guidance.shards).filter(is_quarantined).map(|(shard, _)| shard).collect()
     }
 }

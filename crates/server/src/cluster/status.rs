@@ -27,14 +27,14 @@ fn render(guidance: &Value) -> String {
     if guidance["is_majority_lost"] == true {
         text.push_str("a majority of the nodes has lost its data: see `millrace cluster rescue --help`\n");
     }
-    let lost: Vec<String> = guidance["lost_shards"].as_array().into_iter().flatten().map(Value::to_string).collect();
-    if !lost.is_empty() {
-        text.push_str(&format!("lost by a majority of the nodes that held them: shards {}\n", lost.join(", ")));
-    }
-    let broken: Vec<String> =
-        guidance["quarantined_shards"].as_array().into_iter().flatten().map(Value::to_string).collect();
-    if !broken.is_empty() {
-        text.push_str(&format!("broke at two nodes, and goes to no third one: shards {}\n", broken.join(", ")));
+    for (name, what) in [
+        ("lost_shards", "lost by a majority of the nodes that held them"),
+        ("quarantined_shards", "broke at two nodes, and goes to no third one"),
+    ] {
+        let shards: Vec<String> = guidance[name].as_array().into_iter().flatten().map(Value::to_string).collect();
+        if !shards.is_empty() {
+            text.push_str(&format!("{what}: shards {}\n", shards.join(", ")));
+        }
     }
     let nodes = guidance["nodes"].as_object();
     let has_racks = nodes.into_iter().flatten().any(|(_, entry)| entry["rack"].is_string());
