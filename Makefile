@@ -68,7 +68,7 @@ bench-python: build ## measure handlers in Python beside rivals (BENCH="--only h
 	@cargo build --quiet --release --locked -p millrace-bench
 	@bench/run-python.sh $(BENCH)
 
-bench-objects: build s3-rivals ## measure objects beside MinIO and versitygw (BENCH="--part small,list --rounds 5 --listed 1000000")
+bench-objects: build s3-rivals ## measure objects beside MinIO, versitygw and nginx (BENCH="--part small,list --rounds 5 --listed 1000000")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@$(TARGET)/release/objects --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
 
@@ -77,9 +77,9 @@ bench-replication: build ## measure three nodes beside one and beside etcd (BENC
 	@bench/rivals/etcd/install.sh >&2 || echo "etcd is missing; the others are measured without it" >&2
 	@$(TARGET)/release/replication --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
 
-s3-rivals: ## build MinIO and versitygw, with Go
+s3-rivals: ## build MinIO and versitygw, with Go, and install nginx
 	@bench/rivals/minio/install.sh
-	@bench/rivals/versitygw/install.sh
+	@bench/rivals/nginx/install.sh
 
 fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
 	@scripts/install-missing.sh fuzz
