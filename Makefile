@@ -12,7 +12,8 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: help run build check test stress conformance conformance-quick s3-clients s3-proofs cluster-check bench bench-transactions bench-records \
-	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment wheels clean-data
+	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment python-kills wheels \
+	clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -96,6 +97,9 @@ python: ## check the Python SDK: format, lint, types, tests, under a minute (wit
 
 python-environment: ## make target/python, in which the Python SDK and its examples run
 	@scripts/python.sh environment
+
+python-kills: build python-environment ## kill a Python worker and the server by turns under load, and audit (KILLS=200)
+	@cd sdk/python && MILLRACE_BINARY=$(abspath $(MILLRACE)) MILLRACE_KILLS=$(or $(KILLS),200) $(abspath $(TARGET))/python/bin/pytest -q -s tests/test_kills.py
 
 wheels: build ## build the wheels of the Python SDK and of the server, and try them
 	@scripts/python.sh wheels
