@@ -58,6 +58,7 @@ step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" s
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
 step "login of outside users" scripts/check-outside.sh
+step "part of the S3 clients" scripts/check-s3-clients.sh --quick
 # One minute, where the suite lies beside the repository.
 step "part of the S3 suite" tests/conformance/run.py --quick
 step "guides" guides
