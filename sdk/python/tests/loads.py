@@ -31,7 +31,9 @@ class Load:
 
     name = ""
 
-    def __init__(self, client: Client, seed: int) -> None:
+    def __init__(self, client: Client, seed: int, prefix: str = "") -> None:
+        #: Of the names of what this load makes, so that two of a kind do not meet.
+        self.prefix = prefix
         self.client = client
         self.random = random.Random(seed)
         self.operations = 0
@@ -124,7 +126,7 @@ class Transfer(Load):
         self._sagas: list[tuple[str, str, str, int]] = []
         self._balances: Counter[str] = Counter()
         for number in range(self._ACCOUNTS):
-            account = f"account{number}"
+            account = f"{self.prefix}account{number}"
             assert self.post("/transfer/open", {"id": account, "balance": self._OPENING}).status == 200
             self._balances[account] = self._OPENING
 
@@ -182,7 +184,7 @@ class Social(Load):
         self._new_author()
 
     def _new_author(self) -> None:
-        author = f"author{len(self._authors)}"
+        author = f"{self.prefix}author{len(self._authors)}"
         names = [author, *self._followers_of(author)]
         for name in names:
             assert self.post("/social/register", {"user": name}).status == 200

@@ -16,6 +16,7 @@ from millrace.testing import Node
 SECRET = "known to both ends"
 EXAMPLES = Path(__file__).parents[3] / "examples" / "python"
 _DEPLOY_SECONDS = 60.0
+_STOP_SECONDS = 60.0
 
 
 def free_port() -> int:
@@ -37,6 +38,19 @@ class WorkerProcess:
     def start(self) -> None:
         self._process = subprocess.Popen(self._command, cwd=self._folder, env=self._environment)
 
+    @property
+    def id(self) -> int:
+        """The process's id, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self) -> int:
+        """Has it end in order, and gives its exit status."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.terminate()
+        return process.wait(_STOP_SECONDS)
+
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
@@ -48,6 +62,14 @@ def uvicorn_worker(app: str, folder: Path, secret: str | None = None) -> WorkerP
     """A worker of ``module:app`` that the server dials."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--log-level", "warning"]
+    return WorkerProcess(command, folder, f"http://127.0.0.1:{port}", secret)
+
+
+def gunicorn_worker(app: str, folder: Path, processes: int, secret: str | None = None) -> WorkerProcess:
+    """As uvicorn_worker, with several processes behind one URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "gunicorn", app, "--worker-class", "uvicorn_worker.UvicornWorker"]
+    command += ["--workers", str(processes), "--bind", f"127.0.0.1:{port}", "--log-level", "warning"]
     return WorkerProcess(command, folder, f"http://127.0.0.1:{port}", secret)
 
 
