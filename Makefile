@@ -11,9 +11,9 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-proofs cluster-check bench bench-transactions bench-records \
-	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment python-kills wheels \
-	clean-data
+.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-browser s3-versitygw s3-proofs cluster-check bench \
+	bench-transactions bench-records bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python \
+	python-environment python-kills wheels clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -48,6 +48,13 @@ s3-clients: build ## run clients of S3 that others wrote (CLIENTS="--client rclo
 
 cluster-check: build ## check a cluster under faults from outside, two minutes (ARGS="--rounds 20 --seed 7", ARGS="failover --kills 50")
 	@tests/cluster/run.sh $(ARGS)
+
+s3-browser: build ## run a browser against the S3 listener: presigned URLs, forms, CORS
+	@scripts/install-missing.sh browser
+	@"$$(scripts/s3-environment.sh)/bin/python" tests/clients/s3_browser.py $(BROWSER)
+
+s3-versitygw: build ## run the tests of versitygw, with Go, some minutes (VERSITYGW="--only ListParts --log FILE")
+	@tests/conformance/versitygw.py $(VERSITYGW)
 
 s3-proofs: build ## prove promises about objects with many rounds, kills and bytes (PROOFS="--only kills --kills 5")
 	@tests/s3_proofs/run.py $(PROOFS)
