@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use millrace_sim::cluster::{ClusterBug, Counts, Plan, World};
 
 /// The bugs that few seeds find. The others of the list need more than a test has time for.
-const FOUND: [ClusterBug; 9] = [
+const FOUND: [ClusterBug; 10] = [
+    ClusterBug::AcknowledgeTooMuch,
     ClusterBug::DurableBeforeQuorum,
     ClusterBug::ApplyUncommitted,
     ClusterBug::KeepMemory,
@@ -50,6 +51,10 @@ fn no_seed_breaks_a_promise() {
     let (all, runs_with) = nothing_is_found(first, seeds, Plan::new);
     println!("{all}\nin so many of {seeds} seeds: {runs_with}");
     assert!(runs_with.times("failover") * 100 >= seeds * 80, "failovers in too few seeds: {runs_with}");
+    for what in ["message sent", "workflow started", "workflow disturbed"] {
+        assert!(runs_with.times(what) * 100 >= seeds * 80, "{what} in too few seeds: {runs_with}");
+    }
+    assert!(runs_with.times("workflow restarted") * 100 >= seeds * 25, "restarts in too few seeds: {runs_with}");
     assert!(runs_with.times("pair cut for long") * 100 >= seeds * 5, "pairs are cut in too few seeds: {runs_with}");
 }
 

@@ -4,6 +4,7 @@
 //! The log of a core is a list of records of which a first part is durable. `docs/internals/simulation.md` has the rest.
 
 mod backup;
+mod flows;
 mod links;
 mod node;
 mod oracle;
@@ -46,6 +47,8 @@ named! {
         AddWhileStill = "add-while-still",
         /// A node is copied before it has all that the others have.
         CopyTooEarly = "copy-too-early",
+        /// An acknowledgement of some messages is carried as one of all messages.
+        AcknowledgeTooMuch = "acknowledge-too-much",
         /// A lease runs from the receipt of its grant.
         LeaseFromReceipt = "lease-from-receipt",
         /// An entry of an earlier epoch is committed because a majority holds it.
@@ -73,6 +76,7 @@ impl ClusterBug {
             ClusterBug::HandOnLocked => Some(DriverBug::HandOnLocked),
             ClusterBug::SpeakHandedOn => Some(DriverBug::SpeakHandedOn),
             ClusterBug::AddWhileStill => Some(DriverBug::AddWhileStill),
+            ClusterBug::AcknowledgeTooMuch => Some(DriverBug::AcknowledgeTooMuch),
             ClusterBug::CopyTooEarly | ClusterBug::LeaseFromReceipt | ClusterBug::CommitOldEpoch => None,
         }
     }

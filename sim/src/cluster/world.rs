@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use millrace_base::{EntityKey, Error, Name, ShardId, shard_of_key};
-use millrace_driver::Job;
 use millrace_format::EntryRef;
 use millrace_replica::{EntryKind, LogEntry, NodeId, ReplicaSet};
-use millrace_shard::{Invoke, Reply, RequestInfo, Token};
+use millrace_shard::{Reply, RequestInfo, Token};
 use millrace_store::{MemoryCheckpoint, Store};
 
 use super::backup::Backups;
@@ -16,11 +15,12 @@ use super::links::{Links, Weather};
 use super::node::{Node, Nodes, RoleNews, Shared};
 use super::oracle::Oracle;
 use super::{ClusterBug, Counts};
+use crate::disturb::{ASIDE, Restarting};
+use crate::job::job_of;
 use crate::judge::{AtRest, judge};
-use crate::ledger::{Kind, Known, Ledger, Operation};
+use crate::ledger::{Known, Ledger, Operation};
 use crate::random::Rng;
-use crate::rig::{APP, route_call};
-use crate::script::Script;
+use crate::rig::APP;
 use crate::workload;
 
 pub(super) const MS: u64 = 1_000_000;
@@ -108,6 +108,9 @@ pub struct World {
     faults: Faults,
     /// Draws what breaks, so that all else is drawn as it was before shards broke.
     breaks: Rng,
+    /// Draws what is done to workflows.
+    pub(super) flows: Rng,
+    pub(super) restarts: Restarting,
     /// When guidance looks for dead nodes next.
     next_look_ns: u64,
     heal_at_ns: u64,
@@ -173,6 +176,8 @@ impl World {
             backups: Backups::new(plan.seed),
             oracle,
             breaks: Rng::new(plan.seed ^ 0xB4_EA_05),
+            flows: Rng::new(plan.seed ^ 0xF1_03),
+            restarts: Restarting::default(),
             plan,
             shared,
             ids,
@@ -257,6 +262,7 @@ impl World {
             }
             self.guide();
             self.issue();
+            self.disturb_workflows();
             self.move_nodes(true)?;
             self.back_up()?;
             self.look_for_those_who_wait_for_a_pair()?;
@@ -493,13 +499,7 @@ impl World {
             }
         }
         let id = self.ledger.operations.len();
-        let drawn = loop {
-            let drawn = workload::draw(&mut self.rng, self.shared.shard_count, id);
-            let is_sent = matches!(drawn.kind, Kind::Send { .. } | Kind::Saga { .. } | Kind::Again { .. });
-            if !is_sent && !matches!(drawn.kind, Kind::Message { .. }) {
-                break drawn;
-            }
-        };
+        let drawn = workload::draw(&mut self.rng, self.shared.shard_count, id);
         self.ledger.add(drawn.kind, drawn.script, drawn.idempotency_key, drawn.is_route);
         let node = self.any_node();
         self.send(id, node);
@@ -512,7 +512,11 @@ impl World {
         self.sent_ns.insert(token, self.shared.now.get());
         let operation = &self.ledger.operations[id];
         let core = self.rng.index(2);
-        node.request(core, token, |core| job_of(operation, core, shard_count));
+        node.request(core, token, |core| {
+            let (time, idempotency_key) = (core.now(), operation.kept_key());
+            let info = RequestInfo { time, nonce: core.take_nonce(), idempotency_key };
+            job_of(operation, info, &core.programs.catalog, shard_count)
+        });
         let operation = operation.clone();
         self.note(|| {
             format!("op{id} comes to node {to}, attempt {}, {token:?}: {:?}", operation.attempts, operation.kind)
@@ -566,6 +570,10 @@ impl World {
     }
 
     fn replied(&mut self, token: Token, result: &Result<Reply, Error>) -> Checked {
+        if token >= ASIDE {
+            self.told_aside(token, result);
+            return Ok(());
+        }
         let id = self.ledger.replied(token, result)?;
         self.sent_ns.remove(&token);
         let what = match result {
@@ -596,7 +604,7 @@ impl World {
         let is_open = |operation: &&Operation| operation.open > 0;
         let open = self.ledger.operations.iter().filter(is_open);
         self.awaited = open.map(|operation| (operation.id, operation.attempts)).collect();
-        self.calm(40_000)?;
+        self.calm(120_000)?;
         let looks = workload::last_looks(&self.ledger, self.shared.shard_count);
         let first = self.ledger.operations.len();
         for (kind, script) in looks {
@@ -604,12 +612,13 @@ impl World {
             let node = self.ids[id % self.ids.len()];
             self.send(id, node);
         }
-        self.calm(20_000)?;
+        self.calm(40_000)?;
         let is_answered = |operation: &Operation| matches!(operation.known, Known::Done(_));
         if let Some(operation) = self.ledger.operations[first..].iter().find(|operation| !is_answered(operation)) {
             return Err(format!("a last look at everything was not answered: {operation:?}"));
         }
         self.compare()?;
+        self.check_operations()?;
         let at_rest = self.at_rest();
         judge(&self.ledger, &at_rest, self.shared.shard_count)
     }
@@ -617,9 +626,9 @@ impl World {
     /// Goes on until everything is answered and every shard is served.
     fn calm(&mut self, at_most_ms: u64) -> Checked {
         let until_ns = self.now_ns() + at_most_ms * MS;
-        let mut quiet = 0;
+        let (mut quiet, mut is_asleep) = (0, false);
         while quiet < 200 {
-            self.pass(2 * MS);
+            self.pass(if is_asleep { 20 * MS } else { 2 * MS });
             self.guide();
             self.move_nodes(false)?;
             let is_open = |operation: &Operation| operation.open > 0;
@@ -640,6 +649,10 @@ impl World {
                 && self.shared.links.is_empty()
                 && self.nodes.values().all(|node| node.left_at_rest().iter().all(|(_, count)| *count == 0))
                 && self.is_level();
+            // Workflows sleep for seconds, and try again what failed.
+            let left = if is_rest { self.under_way() } else { Vec::new() };
+            is_asleep = left.iter().any(|(_, count)| *count > 0);
+            let is_rest = is_rest && !is_asleep;
             quiet = if is_rest { quiet + 1 } else { 0 };
             self.look_for_those_who_wait()?;
             if self.now_ns() > until_ns {
@@ -648,8 +661,10 @@ impl World {
                 let left: Vec<_> = self.nodes.values().map(Node::left_at_rest).collect();
                 let open: Vec<usize> = open.iter().map(|operation| operation.id).collect();
                 let shards = self.oracle.describe(&mut self.nodes);
+                let under_way = self.under_way();
                 return Err(format!(
-                    "it never comes to rest: served {served}, unsettled {unsettled:?}, {left:?}, open {open:?}, {shards}"
+                    "it never comes to rest: served {served}, unsettled {unsettled:?}, {left:?}, open {open:?}, \
+                     {under_way:?}, {shards}"
                 ));
             }
         }
@@ -747,26 +762,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn job_of(
-    operation: &Operation,
-    core: &mut millrace_driver::Core<super::platform::ClusterPlatform>,
-    shard_count: u16,
-) -> Job {
-    let (service, key, handler) = operation.target();
-    let idempotency_key = operation.kept_key();
-    let info = RequestInfo { time: core.now(), nonce: core.take_nonce(), idempotency_key };
-    let catalog = &core.programs.catalog;
-    if operation.is_route {
-        let script = match operation.kind {
-            Kind::Steps { is_bare: true, .. } => operation.script.clone(),
-            _ => Script::new().call(operation.callee()),
-        };
-        return Job::Route(route_call(info, catalog, &script));
-    }
-    let (program, service) = catalog.service(Some(APP), service).expect("a service");
-    let (handler, _) = catalog.handler(program, service, handler).expect("a handler");
-    let shard = shard_of_key(key.as_bytes(), shard_count);
-    Job::Invoke(shard, Invoke { info, handler, key: key.as_bytes().into(), input: operation.script.json().into() })
 }
