@@ -11,8 +11,9 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-proofs cluster-check bench bench-transactions bench-records \
-	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment wheels clean-data
+.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-browser s3-versitygw s3-proofs cluster-check bench \
+	bench-transactions bench-records bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python \
+	python-environment python-kills wheels clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -48,6 +49,13 @@ s3-clients: build ## run clients of S3 that others wrote (CLIENTS="--client rclo
 cluster-check: build ## check a cluster under faults from outside, two minutes (ARGS="--rounds 20 --seed 7", ARGS="failover --kills 50")
 	@tests/cluster/run.sh $(ARGS)
 
+s3-browser: build ## run a browser against the S3 listener: presigned URLs, forms, CORS
+	@scripts/install-missing.sh browser
+	@"$$(scripts/s3-environment.sh)/bin/python" tests/clients/s3_browser.py $(BROWSER)
+
+s3-versitygw: build ## run the tests of versitygw, with Go, some minutes (VERSITYGW="--only ListParts --log FILE")
+	@tests/conformance/versitygw.py $(VERSITYGW)
+
 s3-proofs: build ## prove promises about objects with many rounds, kills and bytes (PROOFS="--only kills --kills 5")
 	@tests/s3_proofs/run.py $(PROOFS)
 
@@ -68,7 +76,7 @@ bench-python: build ## measure handlers in Python beside rivals (BENCH="--only h
 	@cargo build --quiet --release --locked -p millrace-bench
 	@bench/run-python.sh $(BENCH)
 
-bench-objects: build s3-rivals ## measure objects beside MinIO and versitygw (BENCH="--part small,list --rounds 5 --listed 1000000")
+bench-objects: build s3-rivals ## measure objects beside MinIO, versitygw and nginx (BENCH="--part small,list --rounds 5 --listed 1000000")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@$(TARGET)/release/objects --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
 
@@ -77,9 +85,9 @@ bench-replication: build ## measure three nodes beside one and beside etcd (BENC
 	@bench/rivals/etcd/install.sh >&2 || echo "etcd is missing; the others are measured without it" >&2
 	@$(TARGET)/release/replication --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
 
-s3-rivals: ## build MinIO and versitygw, with Go
+s3-rivals: ## build MinIO and versitygw, with Go, and install nginx
 	@bench/rivals/minio/install.sh
-	@bench/rivals/versitygw/install.sh
+	@bench/rivals/nginx/install.sh
 
 fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
 	@scripts/install-missing.sh fuzz
@@ -96,6 +104,9 @@ python: ## check the Python SDK: format, lint, types, tests, under a minute (wit
 
 python-environment: ## make target/python, in which the Python SDK and its examples run
 	@scripts/python.sh environment
+
+python-kills: build python-environment ## kill a Python worker and the server by turns under load, and audit (KILLS=200)
+	@cd sdk/python && MILLRACE_BINARY=$(abspath $(MILLRACE)) MILLRACE_KILLS=$(or $(KILLS),200) $(abspath $(TARGET))/python/bin/pytest -q -s tests/test_kills.py
 
 wheels: build ## build the wheels of the Python SDK and of the server, and try them
 	@scripts/python.sh wheels

@@ -2,8 +2,8 @@
 # check-guide.sh [GUIDE…]: runs the shell snippets of guides, all that have some unless said, from top to bottom as a reader
 # would, and checks that they answer what the guide says. Needs bash and curl; BINARY as in examples/lib.sh.
 #
-# Each guide has a folder of its own, which stands for the repository's root and for /tmp; ports from 8080 on stand for free
-# ones. A server is waited for; one that a snippet starts in the foreground goes to the background.
+# Each guide has a folder of its own, which stands for the repository's root and for /tmp; ports from 8080 on, and 9000 of S3,
+# stand for free ones. A server is waited for; one that a snippet starts in the foreground goes to the background.
 #
 # What a command answers stands behind it or in the lines below it, in comments that begin with {, [, a quote, …, `etag:`, OK, null,
 # true, false, `nothing`, or a number, or in a json snippet that comes next. Other comments are for people. It is compared with
@@ -17,6 +17,8 @@
 #
 # Marks in the text, which nobody sees:
 #   <!-- check: skip -->            do not run the next snippet
+#   <!-- check: needs mc -->        run the next snippet only where this program is; otherwise it is told as skipped. Clients of
+#                                   S3 are looked for where scripts/s3-environment.sh and `make s3-clients` put them
 #   <!-- check: file /tmp/a.ts -->  put the next code block there
 #   <!-- check: paths /records/account/1 -->  the table below has paths, several in a cell, and beside them, in code too, what
 #                                   each selects in this record
@@ -36,7 +38,7 @@ stop_servers() {
     rm -f "$work/pids"
 }
 
-# prepare: a folder for a guide, three free ports in a row, and what snippets start as `millrace`.
+# prepare: a folder for a guide, four free ports in a row, and what snippets start as `millrace`.
 prepare() {
     local tries port
     place=$work/$(basename "$guide" .md)
@@ -54,7 +56,7 @@ END
     ln -s "$place/bin/millrace" "$place/target/release/millrace"
     for tries in 1 2 3 4 5; do
         first_port=$((20000 + RANDOM % 12000))
-        for port in 0 1 2; do
+        for port in 0 1 2 3; do
             (exec 3<>"/dev/tcp/127.0.0.1/$((first_port + port))") 2>/dev/null && continue 2
         done
         break
@@ -65,7 +67,8 @@ END
 # here: text of a guide with the ports and folders of this run.
 here() {
     sed "s#127\.0\.0\.1:8080#127.0.0.1:$first_port#g; s#old\.example\.org:8080#127.0.0.1:$first_port#g
-         s#127\.0\.0\.1:8081#127.0.0.1:$((first_port + 1))#g; s#127\.0\.0\.1:8090#127.0.0.1:$((first_port + 2))#g
+         s#127\.0\.0\.1:8081#127.0.0.1:$((first_port + 1))#g; s#127\.0\.0\.1:\(8090\|9000\)#127.0.0.1:$((first_port + 2))#g
+         s#minio\.example:9000#127.0.0.1:$((first_port + 3))#g
          s#/tmp/#$place/#g"
 }
 
@@ -81,6 +84,7 @@ files_of() {
 pieces() {
     awk -v OFS=$'\x1f' '
         /^<!-- check: skip -->$/ { skip = 1; next }
+        /^<!-- check: needs .* -->$/ { print NR, "needs", $4; next }
         /^<!-- check: file .* -->$/ { file = $4; next }
         /^<!-- check: paths .* -->$/ { print NR, "record", $4; table = 1; next }
         table == 1 && /^\|[-|]*$/ { table = 2; next }
@@ -250,8 +254,17 @@ paths_row() {
     done
 }
 
+# needs PROGRAM: whether it is there; notes where it is not. Clients of S3 go before what the user has, in this guide.
+needs() {
+    clients=${clients:-$("$root"/scripts/s3-environment.sh)/bin:${CARGO_TARGET_DIR:-$root/target}/tools/s3-go}
+    PATH=$place/bin:$clients:$path
+    command -v "$1" >/dev/null && return
+    echo "skipped: $name line $number: $1 is not installed" | tee -a "${MILLRACE_TEST_SKIPPED:-/dev/null}" >&2
+    return 1
+}
+
 check() {
-    local number kind content file record
+    local number kind content file record lacking=
     prepare
     cd "$place" || exit 1
     PATH=$place/bin:$PATH
@@ -259,7 +272,11 @@ check() {
     said=()
     while IFS=$'\x1f' read -r number kind content; do
         case $kind in
-        shell) shell_line "$content" ;;
+        needs)
+            judge
+            needs "$content" || lacking=yes
+            ;;
+        shell) [ -n "$lacking" ] || shell_line "$content" ;;
         answer) said+=("$content") ;;
         file) file=$content && mkdir -p "$(dirname "$file")" && : >"$file" ;;
         record)
@@ -271,17 +288,18 @@ check() {
         end)
             [ -z "$text" ]
             report "$name line $number: the snippet is whole" $? "$text"
-            text=
+            text= lacking=
             ;;
         esac
     done < <(pieces)
     judge
-    PATH=${PATH#*:}
+    PATH=$path HOME=$home
     cd "$root" || exit 1
     stop_servers
 }
 
 server=$(realpath "$(binary)") || exit 1
+home=$HOME path=$PATH clients=
 export -f curl
 export work
 [ $# != 0 ] || set -- "$root"/README.md "$root"/docs/guide/{tour,functions,http,transactions,workflows,records,record-paths,objects,backup}.md

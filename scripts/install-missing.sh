@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-missing.sh build|test|fuzz|helm: makes sure that the programs a task needs are there.
+# install-missing.sh build|test|fuzz|helm|browser: makes sure that the programs a task needs are there.
 #
 # Looks first and installs only what is absent, so it needs neither network nor rights on a
 # machine that has everything. Packages come from apt, as root or through sudo; npm and cargo
@@ -115,5 +115,9 @@ fuzz)
     need_cargo_fuzz
     ;;
 helm) need_helm ;;
-*) fail "usage: $0 build|test|fuzz|helm" ;;
+browser)
+    { have python3 && python3 -c 'import venv'; } || apt_install "python3 with venv" python3 python3-venv
+    { have chromium && have chromedriver; } || apt_install chromium chromium chromium-driver
+    ;;
+*) fail "usage: $0 build|test|fuzz|helm|browser" ;;
 esac

@@ -194,9 +194,9 @@ fn transactions_plot(summary: &Summary) -> String {
         let points = SHARES.iter().map(|share| (of(RATE.0, *share), of(latency, *share)));
         Line { name: configuration.to_owned(), points: points.collect() }
     };
-    let panel = |title: &str, latency: &str| Panel {
-        title: format!("{PLOTTED}: {title}"),
-        lines: CONFIGURATIONS.iter().map(|one| line(one.name, latency)).collect(),
+    let panel = |title: &str, latency: &str| {
+        let lines = CONFIGURATIONS.iter().map(|one| line(one.name, latency)).collect();
+        Panel::new(format!("{PLOTTED}: {title}"), (plot::RATE, plot::LATENCY), lines)
     };
     let panels = [panel("median latency", "p50"), panel("99th percentile", "p99")];
     plot::draw(&format!("{PLOTTED}: latency against throughput"), &panels)

@@ -3,13 +3,16 @@
     s3_clients.py                                      the built server, every client that is there
     s3_clients.py --endpoint URL --users FILE          another server
     s3_clients.py --client rclone,awscli --largest 8   some clients, and files of at most 8 MB
+    s3_clients.py --quick                              the part for `make test`: boto3, awscli and curl, without large files
 
 Files of 0 B to 200 MB go up and come back the same. So do odd keys: Unicode, `..`, `//`, a slash at the end, 1,024 bytes, and
-what XML must escape. Objects go up in parts, and curl reads a presigned URL. A client that is not installed is skipped and
-told. scripts/check-s3-clients.sh installs what package registries have.
+what XML must escape. Objects go up in parts, and curl reads a presigned URL. One bucket gets 100,000 keys, one upload 10,000
+parts. A client that is not installed is skipped and told. scripts/check-s3-clients.sh installs what package registries have.
 """
 
 import argparse
+import collections
+import concurrent.futures
 import contextlib
 import hashlib
 import os
@@ -19,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 
 import s3_endpoint
@@ -27,6 +31,13 @@ MB = 1 << 20
 SIZES = [0, 1, 1000, 64 << 10, 5 * MB, 5 * MB + 1, 17 * MB, 200 * MB]
 COMMAND_TIMEOUT_S = 300
 LARGE_PART_BYTES = 8 * MB
+QUICK_SIZES = [0, 1000, 5 * MB + 1]
+QUICK_ODD_KEYS = 2
+WRITERS = 4
+MOST_KEYS = 100_000
+MOST_PARTS = 10_000
+# The most that one page of a list or one deletion of many objects has.
+PAGE = 1000
 
 # Keys that clients, URLs, XML and file systems handle in different ways.
 ODD_KEYS = [
@@ -55,9 +66,10 @@ class Skipped(Exception):
 class Files:
     """Files with random bytes, made once and shared by all clients."""
 
-    def __init__(self, folder, largest_bytes):
+    def __init__(self, folder, sizes, odd_keys):
         self.folder = folder
-        self.sizes = [size for size in SIZES if size <= largest_bytes]
+        self.sizes = sizes
+        self.odd_keys = odd_keys
         generator = random.Random(18)
         self.paths = {}
         for size in self.sizes:
@@ -208,6 +220,101 @@ def test_boto3_many_keys(server, bucket, files, folder):
     check(not all_keys(client, bucket), "objects stay")
 
 
+def tell(text):
+    print(f"    {text}", flush=True)
+
+
+@contextlib.contextmanager
+def timed(what, count):
+    """Tells how long a block took. The time is for people; no test depends on it."""
+    started = time.monotonic()
+    yield
+    seconds = time.monotonic() - started
+    tell(f"{what}: {count:,} in {seconds:.1f} s, {count / seconds:,.0f}/s")
+
+
+def by_many(function, items):
+    """Calls a function with each item, some at the same time; raises what one of them raised."""
+    with concurrent.futures.ThreadPoolExecutor(WRITERS) as pool:
+        return list(pool.map(function, items, chunksize=100))
+
+
+def test_boto3_most_keys(server, bucket, files, folder):
+    """100,000 keys in one bucket: listed wholly and in order, by a delimiter, from the middle, and deleted by batches."""
+    client = boto3_client(server)
+    # The order of the bytes is not the order of the numbers, and keys beyond ASCII come last.
+    names = [f"{number % 997}/{'é' if number % 10 == 0 else ''}{number}" for number in range(MOST_KEYS)]
+    with timed("puts", MOST_KEYS):
+        by_many(lambda name: client.put_object(Bucket=bucket, Key=name, Body=name.encode()), names)
+    names.sort(key=str.encode)
+    pages = client.get_paginator("list_objects_v2")
+    with timed("listed", MOST_KEYS):
+        found = [item for page in pages.paginate(Bucket=bucket) for item in page["Contents"]]
+    check([item["Key"] for item in found] == names, f"{len(found)} keys are listed, or in another order")
+    check(all(item["Size"] == len(item["Key"].encode()) for item in found), "a size is listed wrong")
+    check_groups(client, bucket, names)
+    middle = names[MOST_KEYS // 2]
+    page = client.list_objects_v2(Bucket=bucket, StartAfter=middle)
+    check([item["Key"] for item in page["Contents"]] == names[MOST_KEYS // 2 + 1:][:PAGE], "another page from the middle")
+    batches = [names[start:start + PAGE] for start in range(0, MOST_KEYS, PAGE)]
+    with timed("deleted", MOST_KEYS):
+        for batch in batches:
+            some = [{"Key": name} for name in batch]
+            deleted = client.delete_objects(Bucket=bucket, Delete={"Objects": some})
+            check([item["Key"] for item in deleted["Deleted"]] == batch and "Errors" not in deleted, "another deletion")
+    check(not all_keys(client, bucket), "objects stay")
+
+
+def check_groups(client, bucket, names):
+    """A delimiter makes one group of each folder; a prefix and a delimiter list one folder's keys."""
+    counts = collections.Counter(name.split("/")[0] + "/" for name in names)
+    pages = client.get_paginator("list_objects_v2")
+    with timed("groups", len(counts)):
+        found = [group["Prefix"] for page in pages.paginate(Bucket=bucket, Delimiter="/", PaginationConfig={"PageSize": 100})
+                 for group in page["CommonPrefixes"]]
+    check(found == sorted(counts), f"{len(found)} of {len(counts)} groups are listed, or in another order")
+    for group in found[::100]:
+        inside = client.list_objects_v2(Bucket=bucket, Prefix=group, Delimiter="/")
+        check(inside["KeyCount"] == counts[group] and "CommonPrefixes" not in inside, f"{group} has other keys")
+
+
+def test_boto3_most_parts(server, bucket, files, folder):
+    """10,000 parts of one upload, listed in pages. Of a byte each, because 10,000 of the least size would be 50 GB: the upload
+    cannot complete, and says so. Aborting it leaves nothing."""
+    client = boto3_client(server)
+    upload = client.create_multipart_upload(Bucket=bucket, Key="parts")["UploadId"]
+    which = {"Bucket": bucket, "Key": "parts", "UploadId": upload}
+    numbers = list(range(1, MOST_PARTS + 1))
+    random.Random(18).shuffle(numbers)
+    with timed("parts", MOST_PARTS):
+        put = by_many(lambda number: client.upload_part(**which, PartNumber=number, Body=bytes([number % 251])), numbers)
+    tags = dict(zip(numbers, (answer["ETag"] for answer in put)))
+    refused(client, "InvalidArgument", lambda: client.upload_part(**which, PartNumber=MOST_PARTS + 1, Body=b"x"))
+    wanted = [(number, 1, tags[number]) for number in range(1, MOST_PARTS + 1)]
+    for size in (PAGE, 777):
+        with timed(f"parts listed in pages of {size}", MOST_PARTS):
+            pages = list(client.get_paginator("list_parts").paginate(**which, PaginationConfig={"PageSize": size}))
+        found = [(part["PartNumber"], part["Size"], part["ETag"]) for page in pages for part in page["Parts"]]
+        check(found == wanted, f"{len(found)} parts are listed, or others")
+        check([len(page["Parts"]) for page in pages[:-1]] == [size] * (MOST_PARTS // size - (MOST_PARTS % size == 0)),
+              "pages of another size")
+    whole = {"Parts": [{"PartNumber": number, "ETag": tags[number]} for number in range(1, MOST_PARTS + 1)]}
+    refused(client, "EntityTooSmall", lambda: client.complete_multipart_upload(**which, MultipartUpload=whole))
+    client.abort_multipart_upload(**which)
+    refused(client, "NoSuchUpload", lambda: client.list_parts(**which))
+    check(not client.list_multipart_uploads(Bucket=bucket).get("Uploads"), "the upload stays")
+
+
+def refused(client, code, call):
+    """The call is refused with this code."""
+    try:
+        call()
+    except client.exceptions.ClientError as error:
+        check(error.response["Error"]["Code"] == code, f"{code} was wanted: {error}")
+    else:
+        raise AssertionError(f"{code} was wanted, and it was done")
+
+
 def test_presigned(server, bucket, files, folder):
     """curl reads and writes by presigned URLs; a changed or late one is refused."""
     client, curl = boto3_client(server), program("curl")
@@ -225,10 +332,10 @@ def test_presigned(server, bucket, files, folder):
     client.delete_object(Bucket=bucket, Key=key)
 
 
-def round_trip(files, folder, up, down, remove, keys=PLAIN_ODD_KEYS):
+def round_trip(files, folder, up, down, remove):
     """Files of all sizes and odd keys through the functions of a client."""
     pairs = [(f"size/{size}", path) for size, path in files.paths.items()]
-    pairs += [(f"odd/{key}", files.paths[1000]) for key in keys]
+    pairs += [(f"odd/{key}", files.paths[1000]) for key in files.odd_keys]
     for key, path in pairs:
         back = folder / "back"
         back.unlink(missing_ok=True)
@@ -351,9 +458,13 @@ def test_minio_go(server, bucket, files, folder):
 
 TESTS = {
     "boto3": test_boto3, "boto3-odd-keys": test_boto3_odd_keys, "boto3-parts": test_boto3_parts,
-    "boto3-many-keys": test_boto3_many_keys, "presigned": test_presigned, "awscli": test_awscli, "s3cmd": test_s3cmd,
+    "boto3-many-keys": test_boto3_many_keys, "boto3-most-keys": test_boto3_most_keys,
+    "boto3-most-parts": test_boto3_most_parts, "presigned": test_presigned, "awscli": test_awscli, "s3cmd": test_s3cmd,
     "rclone": test_rclone, "mc": test_mc, "minio-go": test_minio_go,
 }
+
+# What `make test` runs: what one list of packages installs, and what takes a minute at most on two busy cores.
+QUICK = ["boto3", "boto3-odd-keys", "boto3-parts", "boto3-many-keys", "presigned", "awscli"]
 
 
 def run_test(name, server, files):
@@ -382,22 +493,28 @@ def main():
     s3_endpoint.add_arguments(parser)
     parser.add_argument("--client", default=",".join(TESTS), help="some of " + ", ".join(TESTS))
     parser.add_argument("--largest", type=int, default=200, metavar="MB", help="the largest file (200)")
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}, with few files")
     arguments = parser.parse_args()
-    names = arguments.client.split(",")
+    names = QUICK if arguments.quick else arguments.client.split(",")
+    sizes = QUICK_SIZES if arguments.quick else [size for size in SIZES if size <= arguments.largest * MB]
+    odd_keys = PLAIN_ODD_KEYS[:QUICK_ODD_KEYS] if arguments.quick else PLAIN_ODD_KEYS
     if unknown := [name for name in names if name not in TESTS]:
         raise SystemExit(f"there is no client {unknown[0]!r}")
     failed, skipped = [], []
     with tempfile.TemporaryDirectory(prefix="millrace-s3-files-") as folder, s3_endpoint.endpoint(arguments) as server:
-        files = Files(pathlib.Path(folder), arguments.largest * MB)
+        files = Files(pathlib.Path(folder), sizes, odd_keys)
         for name in names:
+            started = time.monotonic()
             try:
                 wrong = run_test(name, server, files)
             except Skipped as reason:
                 skipped.append(f"skipped: S3 client {name}: {reason}")
                 continue
-            print(f"{name}: {'ok' if wrong is None else f'FAILED: {wrong}'}", flush=True)
+            took = f"{time.monotonic() - started:.1f} s"
+            print(f"{name}: {f'ok, {took}' if wrong is None else f'FAILED after {took}: {wrong}'}", flush=True)
             failed += [name] if wrong else []
-    print("\n".join(skipped), file=sys.stderr)
+    for line in skipped:
+        print(line, file=sys.stderr)
     with open(os.environ.get("MILLRACE_TEST_SKIPPED") or os.devnull, "a") as file:
         file.writelines(f"{line}\n" for line in skipped)
     return 1 if failed else 0

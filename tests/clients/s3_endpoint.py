@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 import urllib.parse
+import urllib.request
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60
@@ -70,7 +71,7 @@ def endpoint(arguments):
             command = [binary, "serve", "--data", pathlib.Path(folder, "data"), "--http", http, "--s3", s3]
             server = subprocess.Popen([*command, *arguments.serve_flag], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
-                wait_for(server, [http, s3], log_path)
+                wait_for(server, http, s3, log_path)
                 yield Endpoint(f"http://{s3}", [add_user(binary, http, *user) for user in USERS], f"http://{http}")
             finally:
                 server.terminate()
@@ -98,16 +99,31 @@ def free_address():
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def wait_for(server, addresses, log_path):
-    """Waits until all addresses accept connections."""
+def wait_for(server, http, s3, log_path):
+    """Waits until the node takes requests and its S3 listener accepts connections.
+
+    The HTTP listener accepts connections before the node has read its log, and then answers 503.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
-    for address in addresses:
-        host, port = address.rsplit(":", 1)
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection((host, int(port)), timeout=1).close()
-                break
-            if server.poll() is not None or time.monotonic() > deadline:
-                tail = log_path.read_text(errors="replace")[-2000:]
-                raise SystemExit(f"the server does not listen on {address}:\n{tail}")
-            time.sleep(0.05)
+    while not (takes_requests(http) and listens(s3)):
+        if server.poll() is not None or time.monotonic() > deadline:
+            tail = log_path.read_text(errors="replace")[-2000:]
+            raise SystemExit(f"the server does not listen on {http} and {s3}:\n{tail}")
+        time.sleep(0.02)
+
+
+def takes_requests(http):
+    try:
+        urllib.request.urlopen(f"http://{http}/healthz", timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def listens(address):
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True

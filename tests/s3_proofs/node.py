@@ -78,7 +78,7 @@ class Node:
         """Starts the node, and waits until it listens."""
         self.spawn()
         s3_endpoint.START_TIMEOUT_S = START_TIMEOUT_S
-        s3_endpoint.wait_for(self.process, [self.http, self.s3], self.log_path)
+        s3_endpoint.wait_for(self.process, self.http, self.s3, self.log_path)
 
     def spawn(self):
         command = [self.binary, "serve", "--data", self.data, "--http", self.http, "--s3", self.s3, *self.flags]

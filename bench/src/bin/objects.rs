@@ -1,4 +1,4 @@
-//! Measures objects beside MinIO and versitygw: all servers run each cell in turn, in one run, and every byte is checked.
+//! Measures objects beside MinIO, versitygw and nginx: all servers run each cell in turn, in one run, and every byte is checked.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::Parser;
 use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::machine::{Machine, load_average};
-use millrace_bench::objects::{OURS, Run, Side, aims, medians, open, page, parts, table};
+use millrace_bench::objects::{FILES, OURS, Run, Side, aims, medians, open, page, parts, table};
 use millrace_loadgen::s3::{Report, Row, Settings, run, tell};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ struct Arguments {
     #[command(flatten)]
     surroundings: Surroundings,
     /// The servers; one that is not installed is left out.
-    #[arg(long, value_delimiter = ',', default_value = "millrace,minio,versitygw")]
+    #[arg(long, value_delimiter = ',', default_value = "millrace,minio,versitygw,nginx")]
     servers: Vec<String>,
     /// What to measure.
     #[arg(long, value_delimiter = ',', default_value = "small,large,beside,list")]
@@ -96,11 +96,14 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     if sides.is_empty() {
         return Err("no server is left to measure".to_owned());
     }
-    let targets: Vec<_> = sides.iter().map(|side| side.target.clone()).collect();
+    let targets = |has_files: bool| -> Vec<_> {
+        let targets = sides.iter().map(|side| side.target.clone());
+        targets.filter(|target| has_files || target.name != FILES).collect()
+    };
     let mut report = Report { seed: settings.seed, rows: Vec::new() };
     let earlier = if arguments.publish { rows_of(&arguments.surroundings.raw) } else { Vec::new() };
     for part in all.iter().filter(|part| arguments.part.iter().any(|name| name == part.name)) {
-        let of_part = run(&targets, &part.cells, &part.settings, &mut |event| tell(event, true));
+        let of_part = run(&targets(part.has_files), &part.cells, &part.settings, &mut |event| tell(event, true));
         report.rows.extend(of_part.map_err(|error| error.to_string())?.rows);
         // After each part, so that a run that ends early has results.
         let result = Result { machine: &machine, load_before, durability, left_out: &left_out, report: &report };

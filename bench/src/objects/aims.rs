@@ -2,7 +2,7 @@
 
 use millrace_loadgen::s3::{Operation, Row, size_text};
 
-use super::{FEW_AND_MANY, KB, LARGE_CLIENTS, LISTING, MB, OURS, UPLOADS, WRITING};
+use super::{FEW_AND_MANY, FILES, KB, LARGE_CLIENTS, LISTING, MB, OURS, UPLOADS, WRITING};
 use crate::machine::median;
 
 /// One aim and what came of it.
@@ -94,6 +94,15 @@ pub fn aims(rows: &[Row]) -> Vec<Aim> {
             let cell = (operation, size, LARGE_CLIENTS);
             judge(what, " ×", Bound::AtLeast(1.2), rows.ratio("minio", cell, rate));
         }
+    }
+    for size in [MB, 16 * MB, 256 * MB] {
+        let cell = (Operation::Get, size, LARGE_CLIENTS);
+        judge(
+            format!("GET {}, over {FILES}", size_text(size)),
+            " ×",
+            Bound::AtLeast(0.6),
+            rows.ratio(FILES, cell, rate),
+        );
     }
     let many = FEW_AND_MANY[1];
     let of = |is_beside| rows.median((OURS, Operation::Get, KB, many, is_beside), p99);

@@ -16,6 +16,9 @@ const MB: u64 = 1 << 20;
 /// The server that the aims are about.
 pub const OURS: &str = "millrace";
 
+/// The server of files, which only reads are compared with.
+pub const FILES: &str = "nginx";
+
 /// Clients of small objects: alone, and many.
 const FEW_AND_MANY: [usize; 2] = [1, 20];
 /// Clients that write small objects.
@@ -35,6 +38,8 @@ pub struct Part {
     pub cells: Vec<Cell>,
     /// The run's limits.
     pub settings: Settings,
+    /// Whether the server of files takes part.
+    pub has_files: bool,
 }
 
 /// All parts. Listings go over `listed` keys.
@@ -46,11 +51,12 @@ pub fn parts(settings: &Settings, listed: u64) -> Vec<Part> {
     let large = |operation| [MB, 16 * MB, 256 * MB].map(|size| Cell::new(operation, size, LARGE_CLIENTS));
     let beside = Cell { writers: Some(UPLOADS), ..small_reads[1] };
     let lists = [Operation::List, Operation::ListDelimiter].map(|operation| Cell::new(operation, 0, LISTING));
-    let part = |name, cells| Part { name, cells, settings: settings.clone() };
+    let part = |name, cells| Part { name, cells, settings: settings.clone(), has_files: false };
     vec![
         part("small", [small_reads, small_writes, more].concat()),
-        part("large", [large(Operation::Get), large(Operation::Put)].concat()),
+        Part { has_files: true, ..part("large", large(Operation::Get).to_vec()) },
+        part("large", large(Operation::Put).to_vec()),
         part("beside", vec![small_reads[1], beside]),
-        Part { name: "list", cells: lists.to_vec(), settings: Settings { objects: listed, ..settings.clone() } },
+        Part { settings: Settings { objects: listed, ..settings.clone() }, ..part("list", lists.to_vec()) },
     ]
 }

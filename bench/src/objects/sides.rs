@@ -8,7 +8,7 @@ use millrace_loadgen::s3::{Credentials, Target};
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::OURS;
+use super::{FILES, OURS};
 use crate::Outcome;
 use crate::server::{Kind, Server, Setup, free_address};
 
@@ -65,7 +65,8 @@ pub fn open(name: &str, setup: &Setup, cores: usize, durability: &'static str) -
     let rival = match name {
         "minio" => "minio",
         "versitygw" => "versitygw",
-        other => return Err(format!("there is no server {other:?}; there are {OURS}, minio and versitygw")),
+        FILES => FILES,
+        other => return Err(format!("there is no server {other:?}; there are {OURS}, minio, versitygw and {FILES}")),
     };
     let server = Server::start_in(&Kind::Rival { folder: rival }, setup, folder.path())?;
     let target = first_user(folder.path())?.target(name, server.address);

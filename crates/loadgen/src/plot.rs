@@ -11,13 +11,47 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// One pair of axes: throughput (a second) from 0, and latency (µs) by its logarithm.
+/// What one axis says.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    /// Below it; the upright axis has none, as the panel's title says what it shows.
+    pub label: &'static str,
+    /// By its logarithm, from the power of ten below the least value. Else from 0.
+    pub is_logarithmic: bool,
+    /// The text beside a tick.
+    pub tick: fn(f64) -> String,
+}
+
+/// Right replies a second.
+pub const RATE: Axis = Axis { label: "right replies a second", is_logarithmic: false, tick: rate_label };
+
+/// µs, by their logarithm.
+pub const LATENCY: Axis = Axis { label: "latency", is_logarithmic: true, tick: latency_label };
+
+/// Seconds since the beginning.
+pub const TIME: Axis = Axis { label: "seconds", is_logarithmic: false, tick: rate_label };
+
+/// One pair of axes.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// Above it.
     pub title: String,
+    /// From left to right. Never logarithmic.
+    pub across: Axis,
+    /// From below.
+    pub up: Axis,
     /// In the legend's order, the same in all panels.
     pub lines: Vec<Line>,
+    /// Where something happened: an upright line with its name beside it.
+    pub marks: Vec<(f64, String)>,
+}
+
+impl Panel {
+    /// A panel without marks, with the axes across and up.
+    #[must_use]
+    pub fn new(title: String, (across, up): (Axis, Axis), lines: Vec<Line>) -> Self {
+        Self { title, across, up, lines, marks: Vec::new() }
+    }
 }
 
 /// Colours that colour-blind readers can tell apart (Okabe and Ito).
@@ -56,6 +90,8 @@ pub fn draw(title: &str, panels: &[Panel]) -> String {
 struct Scale {
     left: f64,
     most: f64,
+    up: Axis,
+    /// The ends of the upright axis: powers of ten where it is logarithmic.
     low: f64,
     high: f64,
 }
@@ -64,9 +100,13 @@ impl Scale {
     fn new(panel: &Panel, left: f64) -> Self {
         let points = || panel.lines.iter().flat_map(|line| &line.points).filter(|(_, y)| *y > 0.0);
         let most = round_up(points().map(|(x, _)| *x).fold(1.0, f64::max));
-        let low = points().map(|(_, us)| us.log10().floor()).fold(6.0, f64::min);
-        let high = points().map(|(_, us)| us.log10().ceil()).fold(low + 1.0, f64::max);
-        Self { left, most, low, high }
+        let (low, high) = if panel.up.is_logarithmic {
+            let low = points().map(|(_, value)| value.log10().floor()).fold(6.0, f64::min);
+            (low, points().map(|(_, value)| value.log10().ceil()).fold(low + 1.0, f64::max))
+        } else {
+            (0.0, round_up(points().map(|(_, value)| *value).fold(1.0, f64::max)))
+        };
+        Self { left, most, up: panel.up, low, high }
     }
 
     fn x(&self, value: f64) -> f64 {
@@ -74,16 +114,19 @@ impl Scale {
     }
 
     fn y(&self, value: f64) -> f64 {
-        let share = (value.max(1e-3).log10() - self.low) / (self.high - self.low);
+        let at = if self.up.is_logarithmic { value.max(1e-3).log10() } else { value };
+        let share = (at - self.low) / (self.high - self.low);
         HEIGHT - BELOW - share * (HEIGHT - ABOVE - BELOW)
     }
 
     /// The values beside which the upright axis has a label, and the labels.
     fn ticks(&self) -> Vec<(f64, String)> {
-        let count = (self.high - self.low).round() as usize;
+        let step = if self.up.is_logarithmic { 1.0 } else { step(self.high) };
+        let count = ((self.high - self.low) / step).round() as usize;
         let tick = |at: usize| {
-            let us = 10f64.powf(self.low + at as f64);
-            (us, latency_label(us))
+            let at = self.low + at as f64 * step;
+            let value = if self.up.is_logarithmic { 10f64.powf(at) } else { at };
+            (value, (self.up.tick)(value))
         };
         (0..=count).map(tick).collect()
     }
@@ -119,20 +162,30 @@ fn draw_panel(svg: &mut String, panel: &Panel, left: f64) {
         line(format!("<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", y + 4.0));
     }
     let step = step(scale.most);
-    let mut rate = 0.0;
-    while rate <= scale.most * 1.001 {
-        let x = scale.x(rate);
+    let mut value = 0.0;
+    while value <= scale.most * 1.001 {
+        let (x, label) = (scale.x(value), (panel.across.tick)(value));
         line(format!("<line x1=\"{x:.1}\" y1=\"{y0:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\" stroke=\"#333333\"/>", y0 + 4.0));
-        line(format!("<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", y0 + 18.0, rate_label(rate)));
-        rate += step;
+        line(format!("<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>", y0 + 18.0));
+        value += step;
     }
     line(format!("<path d=\"M{x0:.1} {y1:.1}V{y0:.1}H{x1:.1}\" fill=\"none\" stroke=\"#333333\"/>"));
-    let below = y0 + 36.0;
-    line(format!("<text x=\"{middle:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">right replies a second</text>"));
+    let (below, label) = (y0 + 36.0, panel.across.label);
+    line(format!("<text x=\"{middle:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{label}</text>"));
+    for (at, name) in &panel.marks {
+        let x = scale.x(*at);
+        line(format!(
+            "<line x1=\"{x:.1}\" y1=\"{y1:.1}\" x2=\"{x:.1}\" y2=\"{y0:.1}\" stroke=\"#d55e00\" stroke-dasharray=\"4 3\"/>"
+        ));
+        let (x, y) = (x + 4.0, y1 + 10.0);
+        line(format!("<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"#d55e00\">{}</text>", escape(name)));
+    }
     for (index, one) in panel.lines.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
-        let at = |(rate, us): &(f64, f64)| format!("{:.1},{:.1}", scale.x(*rate), scale.y(*us));
-        let points: Vec<String> = one.points.iter().filter(|(_, us)| *us > 0.0).map(at).collect();
+        let at = |(x, y): &(f64, f64)| format!("{:.1},{:.1}", scale.x(*x), scale.y(*y));
+        // A logarithmic axis has no 0.
+        let is_shown = |(_, y): &&(f64, f64)| *y > 0.0 || !panel.up.is_logarithmic;
+        let points: Vec<String> = one.points.iter().filter(is_shown).map(at).collect();
         line(format!(
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"/>",
             points.join(" ")
@@ -187,13 +240,25 @@ mod tests {
     fn every_point_lies_within_the_axes_and_no_points_are_no_harm() {
         let line = |points: &[(f64, f64)]| Line { name: "a < b".to_owned(), points: points.to_vec() };
         let lines = vec![line(&[(10.0, 90.0), (31_234.0, 2_500_000.0)]), line(&[])];
-        let panel = Panel { title: "p50".to_owned(), lines };
+        let panel = Panel::new("p50".to_owned(), (RATE, LATENCY), lines);
         let scale = Scale::new(&panel, 0.0);
         for (rate, us) in [(10.0, 90.0), (31_234.0, 2_500_000.0)] {
             assert!((LEFT..=WIDTH - RIGHT).contains(&scale.x(rate)) && (ABOVE..=HEIGHT - BELOW).contains(&scale.y(us)));
         }
-        let svg = draw("plots", &[panel, Panel { title: String::new(), lines: Vec::new() }]);
+        let svg = draw("plots", &[panel, Panel::new(String::new(), (RATE, LATENCY), Vec::new())]);
         assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn a_straight_axis_begins_at_nothing_and_shows_it() {
+        let lines = vec![Line { name: "calls".to_owned(), points: vec![(1.0, 4000.0), (2.0, 0.0)] }];
+        let mut panel = Panel::new("calls a second".to_owned(), (TIME, RATE), lines);
+        panel.marks.push((2.0, "node 2 killed".to_owned()));
+        let scale = Scale::new(&panel, 0.0);
+        assert!((scale.y(0.0) - (HEIGHT - BELOW)).abs() < 1e-9);
+        assert_eq!(scale.ticks().first().map(|(_, label)| label.clone()), Some("0".to_owned()));
+        let svg = draw("demo", &[panel]);
+        assert!(svg.contains("node 2 killed") && svg.matches("<circle").count() == 2);
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Demo {
         Self::with(data, (3, 6), &["--s3-base"])
     }
 
+    /// Three nodes under the load that the command itself makes.
+    fn with_load(data: &Path, seconds: u32) -> Self {
+        Self::with(data, (3, 24), &["--load", &seconds.to_string()])
+    }
+
     fn with(data: &Path, (nodes, shards): (u16, u16), arguments: &[&str]) -> Self {
         let [http_base, peer_base, s3_base] = bases();
         let mut command = Command::new(binary());
@@ -193,6 +198,21 @@ fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
     assert!(demo.command.ended().success(), "{}", demo.command.err());
     again.interrupt();
     again.ended();
+}
+
+#[test]
+fn the_demo_kills_a_node_under_its_load_and_counts_what_is_left() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut demo = Demo::with_load(&data.path().join("demo"), 9);
+    let status = demo.command.ended();
+    let (out, err) = (demo.command.out(), demo.command.err());
+    assert!(status.success(), "{out}{err}");
+    for said in ["node 2 killed", "node 2 started again", "add up to 0: nothing was lost, nothing done twice"] {
+        assert!(out.contains(said), "{out}{err}");
+    }
+    let plot = std::fs::read_to_string(data.path().join("demo.svg")).expect("the plot is beside the data");
+    assert!(plot.contains("node 2 killed") && plot.matches("<circle").count() >= 8, "{plot}");
+    assert!(!demo.folder.exists(), "without --keep the data goes");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Prose is short: a sentence in Markdown or in a comment of Rust has at most 25 words, and a code span is one of them.
+//! In Markdown it names its subject: it does not begin with a clause such as "What a replica lacks".
 //! Tables, headings, code and HTML are not prose.
 
 use super::Finding;
@@ -6,6 +7,9 @@ use super::exceptions::PAGES_WITH_LONG_SENTENCES;
 use super::tree::{Tree, is_generated};
 
 const WORDS: usize = 25;
+
+/// A statement that begins with one of these has a clause for its subject.
+const HEADLESS: [&str; 5] = ["What", "Who", "Whatever", "Whichever", "Whoever"];
 
 /// Where comments are looked at.
 const SOURCES: [&str; 6] = ["bench/", "crates/", "history/", "sim/", "tests/", "xtask/"];
@@ -34,6 +38,8 @@ fn check_except(tree: &Tree, exceptions: &[&str]) -> Vec<Finding> {
         if !is_excepted {
             findings.extend(long.into_iter().map(|(line, message)| Finding::new(path, line, message)));
         }
+        let headless = headless_sentences(&(1..).zip(text.lines()).collect::<Vec<_>>());
+        findings.extend(headless.into_iter().map(|(line, message)| Finding::new(path, line, message)));
     }
     let gone = exceptions.iter().filter(|page| !tree.exists(page));
     findings.extend(gone.map(|page| Finding::warning(page, 1, "this page is gone: take it out of the exceptions")));
@@ -69,25 +75,51 @@ fn comments<'a>(tree: &'a Tree, path: &str, text: &str) -> Vec<Vec<Line<'a>>> {
 
 /// Line and message of each sentence that is too long.
 fn long_sentences(lines: &[Line<'_>]) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
+    let long = sentences(lines).into_iter().filter(|sentence| sentence.len() > WORDS);
+    let told = |sentence: Vec<(usize, String)>| {
+        let message =
+            format!("{} words in a sentence; {WORDS} is the limit: {} …", sentence.len(), start_of(&sentence));
+        (sentence[0].0, message)
+    };
+    long.map(told).collect()
+}
+
+/// Line and message of each statement whose subject is a clause.
+fn headless_sentences(lines: &[Line<'_>]) -> Vec<(usize, String)> {
+    let is_headless = |sentence: &Vec<(usize, String)>| {
+        let is_question = sentence.last().is_some_and(|(_, word)| word.ends_with('?'));
+        !is_question && sentence.first().is_some_and(|(_, word)| HEADLESS.contains(&word.as_str()))
+    };
+    let told = |sentence: Vec<(usize, String)>| {
+        (sentence[0].0, format!("a sentence whose subject is a clause; name the subject: {} …", start_of(&sentence)))
+    };
+    sentences(lines).into_iter().filter(is_headless).map(told).collect()
+}
+
+fn start_of(sentence: &[(usize, String)]) -> String {
+    sentence.iter().take(8).map(|(_, word)| word.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// The words of each sentence, with their lines. The mark of a list's item is none of them.
+fn sentences(lines: &[Line<'_>]) -> Vec<Vec<(usize, String)>> {
+    let mut sentences = Vec::new();
     for block in blocks(lines) {
-        let mut sentence: Vec<(usize, &str)> = Vec::new();
-        for (index, (line, word)) in block.iter().enumerate() {
-            sentence.push((*line, word));
-            let is_last = index + 1 == block.len();
-            if !is_last && !word.ends_with(['.', ';', ':', '!', '?']) {
-                continue;
+        let mut sentence = Vec::new();
+        for (line, word) in block {
+            let is_mark = sentence.is_empty() && (word == "-" || word == "*");
+            let is_end = word.ends_with(['.', ';', ':', '!', '?']);
+            if !is_mark {
+                sentence.push((line, word));
             }
-            if sentence.len() > WORDS {
-                let start: Vec<&str> = sentence.iter().take(8).map(|(_, word)| *word).collect();
-                let message =
-                    format!("{} words in a sentence; {WORDS} is the limit: {} …", sentence.len(), start.join(" "));
-                found.push((sentence[0].0, message));
+            if is_end {
+                sentences.push(std::mem::take(&mut sentence));
             }
-            sentence.clear();
+        }
+        if !sentence.is_empty() {
+            sentences.push(sentence);
         }
     }
-    found
+    sentences
 }
 
 /// The words of each paragraph and list item, with their lines.
@@ -192,6 +224,17 @@ mod tests {
             assert_eq!(lines_of(&text), [0; 0], "{text}");
         }
         assert_eq!(lines_of(&format!("```\n```\n<!-- x -->\n{long}")), [4]);
+    }
+
+    #[test]
+    fn a_statement_names_its_subject_and_a_question_need_not() {
+        for text in ["What it lacks comes later.", "Short. Whoever wants it waits.", "- Who asks, waits: so it is."] {
+            assert_eq!(lines_of(text), [1], "{text}");
+        }
+        for text in ["What is it?", "# What it is", "| What it is |", "**What was not run.** Nothing.", "So what."] {
+            assert_eq!(lines_of(text), [0; 0], "{text}");
+        }
+        assert_eq!(lines_in("crates/a/src/lib.rs", "// What it lacks comes later."), [0; 0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counts::{Counts, Times};
 use super::plan::{Cell, Operation, size_text};
-use crate::plot::{Line, Panel, draw};
+use crate::plot::{LATENCY, Line, Panel, RATE, draw};
 use crate::report::{ErrorCounts, duration_text};
 
 /// A cell on a server in one round.
@@ -178,7 +178,8 @@ impl Report {
             };
             Line { name: (*server).to_owned(), points: clients.into_iter().filter_map(point).collect() }
         };
-        Panel { title: format!("{} {}", operation.name(), size_text(size)), lines: servers.iter().map(line).collect() }
+        let title = format!("{} {}", operation.name(), size_text(size));
+        Panel::new(title, (RATE, LATENCY), servers.iter().map(line).collect())
     }
 }
 

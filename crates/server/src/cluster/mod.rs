@@ -214,6 +214,13 @@ struct DemoArgs {
     /// Nodes that hold each shard: 3 or 5
     #[arg(long, value_name = "N", default_value_t = 3)]
     replicas: u16,
+    /// Put load on the cluster, kill a node, start it again, and count
+    ///
+    /// It is killed after a third of the time and started after two thirds. Each second is shown. The plot is DIR.svg. Nothing may
+    /// be lost: else the command fails.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "30",
+        value_parser = clap::value_parser!(u64).range(6..=86_400))]
+    load: Option<u64>,
     /// Leave the data when it ends
     #[arg(long)]
     keep: bool,

@@ -1,5 +1,8 @@
 //! `millrace cluster demo`: a cluster on this machine, one process for each node.
 
+mod figures;
+mod load;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -81,13 +84,28 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     for app in &args.app {
         deploy(&nodes.0[0], app)?;
     }
+    if args.load.is_some() {
+        load::install(&nodes, &args.data)?;
+    }
     let shown = nodes.0.iter().enumerate().map(|(index, running)| running.shown(index + 1));
     println!("{}", json!({ "nodes": shown.collect::<Vec<_>>() }));
-    runtime.block_on(signals.wait());
+    let outcome = runtime.block_on(async {
+        let Some(length) = args.load.map(Duration::from_secs) else {
+            signals.wait().await;
+            return Ok(());
+        };
+        tokio::select! {
+            outcome = load::run(&mut nodes, &args.data, length, args.cores) => outcome,
+            () = signals.wait() => Ok(()),
+        }
+    });
     stop(&mut nodes);
     let directories: Vec<PathBuf> = nodes.0.iter().map(|running| running.directory.clone()).collect();
     drop(nodes);
-    if args.keep { Ok(()) } else { clear(&args.data, &directories) }
+    if !args.keep {
+        clear(&args.data, &directories)?;
+    }
+    outcome
 }
 
 /// Removes the data of all nodes. Where a node runs that somebody has brought back since, its data stays.
