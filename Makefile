@@ -11,8 +11,9 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-browser s3-versitygw s3-proofs cluster-check bench bench-transactions bench-records \
-	bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python python-environment wheels clean-data
+.PHONY: help run build check test stress conformance conformance-quick s3-clients s3-browser s3-versitygw s3-proofs cluster-check bench \
+	bench-transactions bench-records bench-objects bench-python bench-replication s3-rivals fuzz types helm-check audit python \
+	python-environment python-kills wheels clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -98,11 +99,14 @@ types: ## write millrace.d.ts and check the examples against it
 	@scripts/check-types.sh
 	@echo "wrote $(TARGET)/types/millrace.d.ts; the examples agree with it"
 
-python: ## check the Python SDK: format, lint, types, tests, under a minute (with the server that is built)
+python: ## check the Python SDK: format, lint, types, tests, some two minutes (with the server that is built)
 	@MILLRACE_BINARY="$$(test -x $(MILLRACE) && realpath $(MILLRACE))" scripts/python.sh check
 
 python-environment: ## make target/python, in which the Python SDK and its examples run
 	@scripts/python.sh environment
+
+python-kills: build python-environment ## kill a Python worker and the server by turns under load, and audit (KILLS=200)
+	@cd sdk/python && MILLRACE_BINARY=$(abspath $(MILLRACE)) MILLRACE_KILLS=$(or $(KILLS),200) $(abspath $(TARGET))/python/bin/pytest -q -s tests/test_kills.py
 
 wheels: build ## build the wheels of the Python SDK and of the server, and try them
 	@scripts/python.sh wheels

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check-types.sh: writes millrace.d.ts below the target directory and checks the examples against it.
+# check-types.sh: writes millrace.d.ts below the target directory and checks the examples and the app of sdk/node against it.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -13,10 +13,10 @@ mkdir -p "$types"
 [ -s "$types/millrace.d.ts" ] || mv "$types/printed" "$types/millrace.d.ts"
 
 # One program an app: apps do not see each other's files, and may define the same names.
-for app in examples/*/; do
+for app in examples/*/ sdk/node/parity/; do
     mapfile -t sources < <(find "$app" -name '*.ts' -not -name '*.d.ts' | sort)
     [ "${#sources[@]}" = 0 ] && continue
     tsc --noEmit --strict --target es2022 --lib es2022 --types '' --module esnext --moduleResolution bundler \
-        --allowImportingTsExtensions "$types/millrace.d.ts" "${sources[@]}" ||
+        --resolveJsonModule --allowImportingTsExtensions "$types/millrace.d.ts" "${sources[@]}" ||
         { echo "$app does not agree with $types/millrace.d.ts" >&2; exit 1; }
 done

@@ -8,11 +8,14 @@ mkdir -p "${CARGO_TARGET_DIR:-target}"
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 environment=$target/python
 requirements=sdk/python/requirements.txt
+# Strips types where Node.js is older than 22.13.
+amaro=1.2.1
 
 # Another list, or another Python, is another environment. The examples find it by its fixed name.
 environment() {
     local version
     version=$( { python3 --version; cat "$requirements" sdk/python/pyproject.toml; } | sha256sum | cut -c1-16)
+    node_packages
     [ -e "$environment/whole-$version" ] && return
     rm -rf "$environment"
     python3 -m venv "$environment"
@@ -24,6 +27,13 @@ environment() {
     # Not a copy: what is checked is what stands in sdk/python.
     "$environment/bin/pip" install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable sdk/python 
     touch "$environment/whole-$version"
+}
+
+# For the tests of sdk/node. Without npm they find Node.js that needs none, or are skipped.
+node_packages() {
+    [ -e "$target/node/node_modules/amaro" ] || ! command -v npm >/dev/null && return
+    npm install --silent --no-audit --no-fund --no-save --prefix "$target/node" "amaro@$amaro" ||
+        echo "could not install amaro $amaro: npm needs its registry" >&2
 }
 
 check() {

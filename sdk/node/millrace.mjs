@@ -84,6 +84,7 @@ function readInput({ type, flags, payload: p }) {
 const rest = () => new Promise((resolve) => setImmediate(resolve)); // All microtasks have run by then.
 const parse = (data) => (data.length === 0 ? null : JSON.parse(data.toString()));
 const toValue = (value) => (ArrayBuffer.isView(value) ? { kind: RAW, data: value } : { kind: JSON_TEXT, data: JSON.stringify(value ?? null) });
+const given = (data, what) => { try { return parse(data); } catch (e) { throw Object.assign(new Error(`${what} is not JSON: ${e.message}`), { code: "invalid-input" }); } };
 const fromValue = ({ kind, data }) => (kind === RAW ? new Uint8Array(data) : parse(data));
 const CRC = Array.from({ length: 256 }, (_, n) => { for (let k = 8; k--;) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1; return n >>> 0; });
 const crc32 = (data, sum) => { sum = ~sum; for (const b of data) sum = CRC[(sum ^ b) & 255] ^ (sum >>> 8); return ~sum >>> 0; };
@@ -159,11 +160,10 @@ class Attempt {
     return Buffer.concat(this.frames);
   }
   input() {
-    const input = parse(this.start.input);
+    const input = given(this.start.input, "the input");
     if (this.start.kind !== "route") return input;
     const body = Buffer.from(input.body ?? "", "base64"), headers = Object.fromEntries(input.headers ?? []);
-    const json = () => { try { return parse(body); } catch (e) { throw Object.assign(new Error(`the body is not JSON: ${e.message}`), { code: "invalid-input" }); } };
-    return { ...input, body, headers, query: new URLSearchParams(input.query), header: (n) => headers[n.toLowerCase()] ?? null, text: () => body.toString(), json };
+    return { ...input, body, headers, query: new URLSearchParams(input.query), header: (n) => headers[n.toLowerCase()] ?? null, text: () => body.toString(), json: () => given(body, "the body") };
   }
   output(output) {
     if (this.start.kind !== "route") return toValue(output);
@@ -224,8 +224,8 @@ class Attempt {
       step: (name, code, options) => this.step(name, code, options),
       fetch: (url, options = {}) => this.fetch(url, options),
       record: (type, id) => this.record(type, id),
-      now: () => start.now,
-      random: () => Number(this.draw().readBigUInt64BE() >> 11n) / 2 ** 53,
+      ask: (type, id, request) => this.perform(RECORD, bytes(type), bytes(id), bytes(JSON.stringify(request))),
+      now: () => start.now, random: () => Number(this.draw().readBigUInt64BE() >> 11n) / 2 ** 53,
       uuid: () => { const b = this.draw(); b[6] = (b[6] & 15) | 64; b[8] = (b[8] & 63) | 128; return b.toString("hex", 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-"); },
       log: (...values) => this.emit(LOG, Buffer.concat([Buffer.from([1]), bytes(values.join(" "))])),
     };
@@ -246,7 +246,7 @@ class Attempt {
     const content = body === undefined ? "" : typeof body === "string" || ArrayBuffer.isView(body) ? body : JSON.stringify(body);
     const request = { method, url, headers: Object.entries(headers), body: Buffer.from(content).toString("base64"), timeout_ms: timeoutMs, retries };
     const reply = await this.perform(FETCH, bytes(JSON.stringify(request))), data = Buffer.from(reply.body ?? "", "base64");
-    return { status: reply.status, ok: reply.status >= 200 && reply.status < 300, text: () => data.toString(), json: () => parse(data), bytes: () => new Uint8Array(data) };
+    return { status: reply.status, ok: reply.status >= 200 && reply.status < 300, headers: reply.headers, text: () => data.toString(), json: () => parse(data), bytes: () => new Uint8Array(data) };
   }
 }
 

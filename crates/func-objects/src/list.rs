@@ -24,7 +24,7 @@ enum Taken {
 }
 
 /// Which entities a list goes over, and what of each.
-struct Walk<'a> {
+struct Walk<'a, R> {
     place: &'a str,
     service: u16,
     field: &'a [u8],
@@ -32,8 +32,8 @@ struct Walk<'a> {
     request: &'a ListRequest,
     /// The key in an entity's key behind the bucket.
     key_of: fn(&[u8]) -> &[u8],
-    /// Whether an entity is there for this list. One that is not stands behind no cut key, either.
-    is_shown: fn(&EntityRows) -> Result<bool, Error>,
+    /// What the list needs to know of an entity. One of which that is nothing stands behind no cut key, either.
+    read: fn(&EntityRows) -> Result<Option<R>, Error>,
     /// Where to begin, as far as the request says.
     from: Vec<u8>,
     /// Of the entity of that key: only fields behind this.
@@ -58,14 +58,12 @@ fn cut<'k>(key: &'k str, request: &ListRequest) -> Option<&'k str> {
     Some(&key[..request.prefix.len() + at + request.delimiter.len()])
 }
 
-impl Walk<'_> {
+/// Puts an entity on the page, for whose items there is so much room.
+type Take<'a, T, R> = dyn FnMut(&mut ListPage<T>, &str, (R, &EntityRows), usize) -> Result<Taken, Error> + 'a;
+
+impl<R> Walk<'_, R> {
     /// Goes over the list until the page is full.
-    fn run<T>(
-        &self,
-        turn: &mut Turn<'_>,
-        page: &mut ListPage<T>,
-        mut take: impl FnMut(&mut ListPage<T>, &str, &EntityRows, usize) -> Result<Taken, Error>,
-    ) -> Result<(), Error> {
+    fn run<T>(&self, turn: &mut Turn<'_>, page: &mut ListPage<T>, take: &mut Take<'_, T, R>) -> Result<(), Error> {
         let limit = usize::from(self.request.limit).min(PAGE);
         if limit == 0 {
             return Ok(());
@@ -82,19 +80,20 @@ impl Walk<'_> {
             fields_limit: limit + 1,
         };
         let (mut count, mut ended) = (0, Ok(false));
-        turn.host.built_in()?.visit_entities(&scan, &mut |entity| match self
-            .visit(page, &mut count, &entity, &mut take)
-        {
-            Ok(Some(next)) => next,
-            Ok(None) => {
-                ended = Ok(true);
-                Visit::Stop
-            }
-            Err(error) => {
-                ended = Err(error);
-                Visit::Stop
-            }
-        })?;
+        turn.host.built_in()?.visit_entities(
+            &scan,
+            &mut |entity| match self.visit(page, &mut count, &entity, take) {
+                Ok(Some(next)) => next,
+                Ok(None) => {
+                    ended = Ok(true);
+                    Visit::Stop
+                }
+                Err(error) => {
+                    ended = Err(error);
+                    Visit::Stop
+                }
+            },
+        )?;
         if !ended? {
             page.next = None;
         }
@@ -107,15 +106,15 @@ impl Walk<'_> {
         page: &mut ListPage<T>,
         count: &mut usize,
         entity: &EntityRows,
-        take: &mut impl FnMut(&mut ListPage<T>, &str, &EntityRows, usize) -> Result<Taken, Error>,
+        take: &mut Take<'_, T, R>,
     ) -> Result<Option<Visit>, Error> {
         let limit = usize::from(self.request.limit).min(PAGE);
         let key = String::from_utf8_lossy((self.key_of)(behind_place(&entity.key, self.place)));
-        if !(self.is_shown)(entity)? {
+        let Some(row) = (self.read)(entity)? else {
             return Ok(Some(Visit::Next));
-        }
+        };
         let Some(cut) = cut(&key, self.request) else {
-            return match take(page, &key, entity, limit - *count)? {
+            return match take(page, &key, (row, entity), limit - *count)? {
                 Taken::Items(items) => {
                     *count += items;
                     Ok(Some(Visit::Next))
@@ -171,13 +170,12 @@ fn objects(
         is_prefix: false,
         request,
         key_of: |key| key,
-        is_shown: |entity| Ok(first::<VersionRow>(entity)?.is_some_and(|row| !row.is_delete_marker)),
+        read: |entity| Ok(first::<VersionRow>(entity)?.filter(|row| !row.is_delete_marker)),
         from: after_key(request),
         behind_field: Vec::new(),
     };
     let mut page = ListPage::default();
-    walk.run(turn, &mut page, |page, key, entity, room| {
-        let Some(row) = first::<VersionRow>(entity)? else { return Ok(Taken::Items(0)) };
+    walk.run(turn, &mut page, &mut |page, key, (row, _), room| {
         if room == 0 {
             page.next = Some(last_of(page, request));
             return Ok(Taken::Full);
@@ -207,12 +205,12 @@ fn versions(
         is_prefix: true,
         request,
         key_of: |key| key,
-        is_shown: |_| Ok(true),
+        read: |_| Ok(Some(())),
         from,
         behind_field,
     };
     let mut page = ListPage::default();
-    walk.run(turn, &mut page, |page, key, entity, room| {
+    walk.run(turn, &mut page, &mut |page, key, ((), entity), room| {
         let mut taken = 0;
         for (field, value) in &entity.fields {
             if taken >= room {
@@ -288,13 +286,12 @@ fn uploads(turn: &mut Turn<'_>, place: &str, request: &ListRequest) -> Result<Li
         is_prefix: false,
         request,
         key_of: |key| split_upload(key).0,
-        is_shown: |entity| Ok(first::<UploadRow>(entity)?.is_some_and(|row| row.completed.is_none())),
+        read: |entity| Ok(first::<UploadRow>(entity)?.filter(|row| row.completed.is_none())),
         from,
         behind_field: Vec::new(),
     };
     let mut page = ListPage::default();
-    walk.run(turn, &mut page, |page, key, entity, room| {
-        let Some(row) = first::<UploadRow>(entity)? else { return Ok(Taken::Items(0)) };
+    walk.run(turn, &mut page, &mut |page, key, (row, entity), room| {
         if room == 0 {
             page.next = Some(last_of(page, request));
             return Ok(Taken::Full);

@@ -144,7 +144,7 @@ impl VersionRow {
     }
 
     fn storage_class(&self) -> String {
-        if self.input.storage_class.is_empty() { "STANDARD".to_owned() } else { self.input.storage_class.clone() }
+        class_or_standard(self.input.storage_class.clone())
     }
 
     /// The numbers of its bodies.
@@ -184,27 +184,28 @@ impl VersionRow {
     }
 
     /// As a list shows it.
-    pub(crate) fn listed(&self, key: String) -> ListedObject {
+    pub(crate) fn listed(self, key: String) -> ListedObject {
         ListedObject {
             key,
             size_bytes: self.size_bytes,
-            etag: self.etag.clone(),
+            etag: self.etag,
             modified_ms: self.modified_ms,
-            owner: self.owner.clone(),
-            storage_class: self.storage_class(),
+            owner: self.owner,
+            storage_class: class_or_standard(self.input.storage_class),
             checksum: self.checksum.as_ref().map(|checksum| (checksum.algorithm, checksum.kind)),
         }
     }
 
     /// As a list of versions shows it.
-    pub(crate) fn listed_version(&self, key: String, is_latest: bool) -> ListedVersion {
-        ListedVersion {
-            object: self.listed(key),
-            version: self.shown_id(),
-            is_latest,
-            is_delete_marker: self.is_delete_marker,
-        }
+    pub(crate) fn listed_version(self, key: String, is_latest: bool) -> ListedVersion {
+        let (version, is_delete_marker) = (self.shown_id(), self.is_delete_marker);
+        ListedVersion { object: self.listed(key), version, is_latest, is_delete_marker }
     }
+}
+
+/// The class that S3 shows for none.
+fn class_or_standard(class: String) -> String {
+    if class.is_empty() { "STANDARD".to_owned() } else { class }
 }
 
 /// An upload of parts.
@@ -235,15 +236,14 @@ pub(crate) struct CompletedRow {
 
 impl UploadRow {
     /// As a list shows it.
-    pub(crate) fn listed(&self, key: String, id: String) -> ListedUpload {
-        let class = &self.input.storage_class;
+    pub(crate) fn listed(self, key: String, id: String) -> ListedUpload {
         ListedUpload {
             key,
             id,
-            initiator: self.initiator.clone(),
-            owner: self.owner.clone(),
+            initiator: self.initiator,
+            owner: self.owner,
             began_ms: self.began_ms,
-            storage_class: if class.is_empty() { "STANDARD".to_owned() } else { class.clone() },
+            storage_class: class_or_standard(self.input.storage_class),
             checksum: self.checksum,
         }
     }

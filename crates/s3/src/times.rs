@@ -13,16 +13,21 @@ const LAST_MS: u64 = 253_402_300_799_000;
 pub fn iso(unix_ms: u64) -> String {
     let unix_ms = unix_ms.min(LAST_MS);
     let at = OffsetDateTime::from_unix_timestamp((unix_ms / 1000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-        at.year(),
-        u8::from(at.month()),
-        at.day(),
-        at.hour(),
-        at.minute(),
-        at.second(),
-        unix_ms % 1000
-    )
+    let mut text = String::with_capacity("2026-01-31T12:00:00.000Z".len());
+    let mut part = |value: u64, digits: u32, behind: char| {
+        // A page of a list has a thousand times: digit by digit costs less than a format.
+        let digit = |place: u32| char::from(b'0' + (value / 10_u64.pow(place) % 10) as u8);
+        text.extend((0..digits).rev().map(digit));
+        text.push(behind);
+    };
+    part(u64::try_from(at.year()).unwrap_or_default(), 4, '-');
+    part(u64::from(u8::from(at.month())), 2, '-');
+    part(u64::from(at.day()), 2, 'T');
+    part(u64::from(at.hour()), 2, ':');
+    part(u64::from(at.minute()), 2, ':');
+    part(u64::from(at.second()), 2, '.');
+    part(unix_ms % 1000, 3, 'Z');
+    text
 }
 
 /// As headers have it.

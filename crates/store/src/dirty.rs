@@ -82,13 +82,16 @@ impl Group {
     }
 
     /// The entities whose rest is `low` or greater, in order.
-    fn from<'a>(&'a self, low: &'a [u8], rest_of: impl Fn(u32) -> &'a [u8] + 'a) -> impl Iterator<Item = u32> + 'a {
-        let first = head_of(low);
+    fn from<'a, F>(&'a self, low: Vec<u8>, rest_of: F) -> impl Iterator<Item = u32> + use<'a, F>
+    where
+        F: Fn(u32) -> &'a [u8] + 'a,
+    {
+        let first = head_of(&low);
         self.by_head.range(first..).flat_map(move |(head, index)| {
             let is_shared = *index == SHARED;
             // Of those with the first head, some may come before `low`.
-            let is_alone = !is_shared && (*head > first || rest_of(*index) >= low);
-            let low = if *head > first { &[] } else { low };
+            let is_alone = !is_shared && (*head > first || rest_of(*index) >= &low[..]);
+            let low: &[u8] = if *head > first { &[] } else { &low };
             let sharing = is_shared.then(|| sharing(&self.by_key, *head, low));
             is_alone.then_some(*index).into_iter().chain(sharing.into_iter().flatten())
         })
@@ -131,20 +134,20 @@ impl DirtyIndex {
     }
 
     /// The entities whose key is `low` or greater, in order.
-    pub(crate) fn from<'a>(
-        &'a self,
-        low: &'a [u8],
-        key_of: impl Fn(u32) -> &'a [u8] + Copy + 'a,
-    ) -> impl Iterator<Item = u32> + 'a {
+    pub(crate) fn from<'a, F>(&'a self, low: &[u8], key_of: F) -> impl Iterator<Item = u32> + use<'a, F>
+    where
+        F: Fn(u32) -> &'a [u8] + Copy + 'a,
+    {
         let (group, rest) = low.split_at(group_end(low));
+        let (length, rest) = (group.len(), rest.to_vec());
         let first = self.groups.get(group).into_iter();
-        let first = first.flat_map(move |entities| entities.from(rest, move |index| &key_of(index)[group.len()..]));
+        let first = first.flat_map(move |entities| entities.from(rest.clone(), move |index| &key_of(index)[length..]));
         // Without a whole group, `low` may lie before, at or after groups, never inside one.
         let next_group = if group.is_empty() { Bound::Included(low) } else { Bound::Excluded(group) };
         let others = self.groups.range::<[u8], _>((next_group, Bound::Unbounded));
         let others = others.flat_map(move |(group, entities)| {
             let length = group.len();
-            entities.from(&[], move |index| &key_of(index)[length..])
+            entities.from(Vec::new(), move |index| &key_of(index)[length..])
         });
         first.chain(others)
     }

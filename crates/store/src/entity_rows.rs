@@ -58,8 +58,9 @@ struct Pass<'s, 'v> {
     range: EntityRange<'s>,
     /// Behind the range.
     high: Option<Vec<u8>>,
-    /// The next dirty entity of the range.
+    /// The next dirty entity of the range, and those behind it.
     dirty: Option<u32>,
+    dirty_behind: Box<dyn Iterator<Item = u32> + 's>,
     current: Option<Current>,
     /// No entity before this is wanted.
     skip_to: Vec<u8>,
@@ -89,6 +90,7 @@ impl Store {
             range: *range,
             high,
             dirty: None,
+            dirty_behind: Box::new(std::iter::empty()),
             current: None,
             skip_to: start.clone(),
             steps: 0,
@@ -97,7 +99,7 @@ impl Store {
             is_over: range.fields_limit == 0,
             visit,
         };
-        pass.dirty = pass.dirty_from(&start);
+        pass.seek_dirty(&start);
         let mut from = Some(row_key(self.shard, &start, b""));
         // Each round is one seek.
         while let Some(row) = from.filter(|_| !pass.is_over) {
@@ -108,11 +110,18 @@ impl Store {
 }
 
 impl Pass<'_, '_> {
-    /// The first dirty entity of the range whose key is not before this.
-    fn dirty_from(&self, low: &[u8]) -> Option<u32> {
-        let key_of = |index: u32| &*self.store.entities[index].key;
-        let index = self.store.dirty.from(low, key_of).next()?;
-        self.high.as_deref().is_none_or(|high| key_of(index) < high).then_some(index)
+    /// Goes to the first dirty entity of the range whose key is not before this.
+    fn seek_dirty(&mut self, low: &[u8]) {
+        let store = self.store;
+        self.dirty_behind = Box::new(store.dirty.from(low, move |index| &*store.entities[index].key));
+        self.next_dirty();
+    }
+
+    /// Goes to the dirty entity behind the present one. A look-up for each costs a list of entities in memory more.
+    fn next_dirty(&mut self) {
+        let (store, high) = (self.store, self.high.as_deref());
+        let is_within = |index: &u32| high.is_none_or(|high| &*store.entities[*index].key < high);
+        self.dirty = self.dirty_behind.next().filter(is_within);
     }
 
     /// Passes over the rows from this one on. Says where to seek to; `None`: all is done.
@@ -251,7 +260,7 @@ impl Pass<'_, '_> {
     fn pass_dirty(&mut self, index: u32) {
         let entity = &self.store.entities[index];
         self.seen = self.seen.max(entity.last_write);
-        self.dirty = self.dirty_from(&successor(&entity.key));
+        self.next_dirty();
     }
 
     /// Gives an entity to the visitor, if it has a field that is asked for.
@@ -275,7 +284,7 @@ impl Pass<'_, '_> {
             Visit::Seek(to) => {
                 let is_behind = self.dirty.is_some_and(|index| *self.store.entities[index].key < *to);
                 if is_behind {
-                    self.dirty = self.dirty_from(&to);
+                    self.seek_dirty(&to);
                 }
                 self.skip_to = self.skip_to.as_slice().max(&to).to_vec();
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from millrace import Abort, Map, Request, Retry, Service, query, route, workflow
+from millrace import Abort, Map, Request, Retry, Service, asgi, query, route, workflow
 
 
 class Account(Service):
@@ -101,3 +101,4 @@ def divide(amount: int, by: int) -> int:
 
 
 services = [Account, Trip, Pair]
+app = asgi(*services)

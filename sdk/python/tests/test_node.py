@@ -102,3 +102,9 @@ def test_wrong_frames_are_refused(worker: HttpWorker, body: bytes) -> None:
 
 def test_other_versions_are_refused(worker: HttpWorker) -> None:
     assert worker.ask("POST", "/invoke", b"", {"millrace-worker-protocol": "3"})[0] == 400
+
+
+def test_an_input_that_is_not_json_is_the_callers_fault(server: FakeServer) -> None:
+    with pytest.raises(ServerError) as caught:
+        run(server._run("account", b"ann", "deposit", b"{"))
+    assert caught.value.code == "invalid-input"

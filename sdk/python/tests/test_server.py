@@ -3,73 +3,28 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bank import Account, Pair, Trip
+from processes import SECRET, WorkerProcess, deploy, uvicorn_worker
 
 from millrace import Abort, CallError, Client, MillraceError
 from millrace.testing import Node
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
-SECRET = "known to both ends"
-
-
-class HttpWorker:
-    """A worker under uvicorn; killed and started again it keeps its port."""
-
-    def __init__(self) -> None:
-        import socket
-
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        code = (
-            "import uvicorn, millrace, bank;"
-            f"uvicorn.run(millrace.asgi(*bank.services), port={self.port}, log_level='warning')"
-        )
-        environment = {**os.environ, "MILLRACE_WORKER_SECRET": SECRET}
-        folder = Path(__file__).parent
-        self._process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=environment)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-
-
-def deploy(node: Node, worker: HttpWorker, folder: Path) -> None:
-    secret = folder / "secret"
-    secret.write_text(SECRET)
-    settings = folder / "settings.toml"
-    settings.write_text(f'[retry]\nattempts = 4\nfirst_ms = 5\n[fetch]\nallow = ["{node.url}/state"]\n')
-    command = [os.environ["MILLRACE_BINARY"], "deploy", "bank", "--worker", worker.url, "--url", node.url]
-    command += ["--worker-secret", str(secret), "--settings", str(settings)]
-    end = time.monotonic() + 20
-    while True:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return
-        assert time.monotonic() < end, done.stderr
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, HttpWorker]]:
-    node, worker = Node(), HttpWorker()
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, WorkerProcess]]:
+    node, worker = Node(), uvicorn_worker("bank:app", Path(__file__).parent, SECRET)
     try:
         worker.start()
         node.start()
-        deploy(node, worker, tmp_path_factory.mktemp("secret"))
+        settings = f'[retry]\nattempts = 4\nfirst_ms = 5\n[fetch]\nallow = ["{node.url}/state"]\n'
+        deploy(node, "bank", worker.url, tmp_path_factory.mktemp("secret"), secret=SECRET, settings=settings)
         yield node, worker
     finally:
         worker.kill()
@@ -77,7 +32,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, HttpW
 
 
 @pytest.fixture
-def client(pair: tuple[Node, HttpWorker]) -> Iterator[Client]:
+def client(pair: tuple[Node, WorkerProcess]) -> Iterator[Client]:
     with Client(pair[0].url, retries=30) as client:
         yield client
 
@@ -139,7 +94,7 @@ def test_what_fails_is_tried_as_often_as_it_is_said(client: Client, what: str, a
     client.request("POST", f"/invocations/{trip.id}/kill")
 
 
-def test_a_worker_fetches_what_its_settings_allow(pair: tuple[Node, HttpWorker], client: Client) -> None:
+def test_a_worker_fetches_what_its_settings_allow(pair: tuple[Node, WorkerProcess], client: Client) -> None:
     assert client.call(Account("ivy").deposit, 7) == 7
     seen = client.send(Trip("eve").looks_out, f"{pair[0].url}/state/account/ivy/balance").result(timeout=20)
     assert seen == "7"
@@ -154,36 +109,3 @@ def test_ids_of_ones_own_and_results(client: Client) -> None:
     assert client.invocation("pair-1-joy").result() == 5
     with pytest.raises(MillraceError, match="another workflow has the id"):
         client.send_as("pair-1", Pair("p").open, ["gil"])
-
-
-def test_the_books_balance_though_both_sides_are_killed(pair: tuple[Node, HttpWorker], client: Client) -> None:
-    node, worker = pair
-    keys = [f"hot{number}" for number in range(4)]
-    for key in keys:
-        client.call(Account(key).deposit, 100)
-    problems: list[BaseException] = []
-
-    def move(start: int) -> None:
-        try:
-            for step in range(12):
-                source, target = keys[(start + step) % 4], keys[(start + 2 * step + 1) % 4]
-                if source != target:
-                    client.call(Account(source).transfer, target, 1)
-        except BaseException as problem:
-            problems.append(problem)
-
-    movers = [threading.Thread(target=move, args=(start,)) for start in range(4)]
-    for mover in movers:
-        mover.start()
-    for _ in range(2):
-        worker.kill()
-        worker.start()
-        # Time for some calls; how many does not matter.
-        time.sleep(0.3)
-        node.kill()
-        node.start()
-        time.sleep(0.3)
-    for mover in movers:
-        mover.join()
-    assert problems == []
-    assert sum([client.call(Account(key).show) for key in keys]) == 400

@@ -67,6 +67,9 @@ pub fn buckets(page: &ListPage<BucketInfo>, prefix: &str, own_id: &str, region: 
     writer.finish()
 }
 
+/// What an item takes, with a key of a usual length.
+const ITEM_BYTES: usize = 384;
+
 fn begin(writer: &mut Writer, bucket: &str, prefix: &str, encoding: Encoding) {
     writer.text("Name", bucket).key("Prefix", prefix, encoding);
 }
@@ -140,6 +143,7 @@ pub fn objects(
         }
     }
     middle(&mut writer, "MaxKeys", request, form, next.is_some());
+    writer.reserve(page.items.len() * ITEM_BYTES);
     for item in &page.items {
         object(&mut writer, item, form, users);
     }
@@ -166,6 +170,7 @@ pub fn versions(
         }
     }
     middle(&mut writer, "MaxKeys", request, form, page.next.is_some());
+    writer.reserve(page.items.len() * ITEM_BYTES);
     for item in &page.items {
         let listed = &item.object;
         writer.open(if item.is_delete_marker { "DeleteMarker" } else { "Version" });
