@@ -13,7 +13,9 @@ target=${CARGO_TARGET_DIR:-target}
 export MILLRACE_TEST_REQUIRE=1
 MILLRACE_TEST_SKIPPED=$(mktemp)
 export MILLRACE_TEST_SKIPPED
-trap 'rm -f "$MILLRACE_TEST_SKIPPED"' EXIT
+python_log=$(mktemp)
+python=
+trap 'kill $python 2>/dev/null; rm -f "$MILLRACE_TEST_SKIPPED" "$python_log"' EXIT
 
 . scripts/steps.sh
 
@@ -53,8 +55,17 @@ step "features of dependencies" scripts/check-features.sh
 step build cargo build --quiet --release --locked -p millrace-server
 step clippy clippy
 step "types of the examples" scripts/check-types.sh
-# Before the examples, some of which run in its environment.
-step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
+# It waits more than it computes, so it runs beside the compiler, and is told when it has ended.
+(step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check) >"$python_log" 2>&1 &
+python=$!
+# Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
+workspace=(--quiet --release --locked --workspace)
+step "compilation of the tests" cargo test "${workspace[@]}" --tests --no-run
+status=0
+wait $python || status=$?
+cat "$python_log"
+[ $status = 0 ]
+# Some of them run in the environment of the Python SDK.
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
 step "login of outside users" scripts/check-outside.sh
@@ -62,9 +73,6 @@ step "part of the S3 clients" scripts/check-s3-clients.sh --quick
 # One minute, where the suite lies beside the repository.
 step "part of the S3 suite" tests/conformance/run.py --quick
 step "guides" guides
-# Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
-workspace=(--quiet --release --locked --workspace)
-step "compilation of the tests" cargo test "${workspace[@]}" --tests --no-run
 step "cargo test" cargo test "${workspace[@]}" --exclude millrace-tests --tests
 step "harness of the black box" cargo test "${workspace[@]}" --lib machine::
 # Most of a test is waiting, so two a CPU run at a time. One that measures has the machine for itself (tests/src/machine.rs).
