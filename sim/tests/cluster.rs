@@ -61,6 +61,7 @@ fn no_seed_breaks_a_promise() {
         assert!(runs_with.times(what) * 100 >= seeds * 80, "{what} in too few seeds: {runs_with}");
     }
     assert!(runs_with.times("workflow restarted") * 100 >= seeds * 25, "restarts in too few seeds: {runs_with}");
+    assert!(runs_with.times("disk lost") * 100 >= seeds * 20, "disks are lost in too few seeds: {runs_with}");
     assert!(runs_with.times("pair cut for long") * 100 >= seeds * 5, "pairs are cut in too few seeds: {runs_with}");
 }
 

@@ -277,6 +277,22 @@ impl Node {
         waiting.map(|(_, token, _)| *token).chain(self.replies.drain(..).map(|(token, _)| token)).collect()
     }
 
+    /// A node that is down loses all that it had on disk. It knows that it was one of the cluster: its replicas may lack what they
+    /// had acknowledged.
+    pub fn lose_disk(&mut self, sets: &[ReplicaSet]) {
+        self.checkpoint = Arc::new(MemoryCheckpoint::new());
+        self.disks.clear();
+        for (shard, set) in (0..).map(ShardId).zip(sets) {
+            self.disks.entry(shard).or_default().forget(set.clone());
+        }
+    }
+
+    /// Whether its replica of a shard may lack what it had acknowledged.
+    #[must_use]
+    pub fn is_partial(&self, shard: ShardId) -> bool {
+        self.disks.get(&shard).is_some_and(|disk| disk.is_partial)
+    }
+
     fn write_down(&mut self, records: &[(ShardId, millrace_replica::Write)]) {
         for (shard, write) in records {
             self.disks.entry(*shard).or_default().write(write);

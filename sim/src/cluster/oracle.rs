@@ -109,6 +109,16 @@ impl Oracle {
         true
     }
 
+    /// Whether all shards could do without what a node holds: all others who hold a shard are whole, and nobody is to come or go.
+    #[must_use]
+    pub fn can_do_without(&self, id: NodeId, nodes: &Nodes) -> bool {
+        let is_whole = |shard: ShardId, node: &NodeId| *node == id || !nodes[node].is_partial(shard);
+        let can = |(shard, guided): (&ShardId, &Guided)| {
+            guided.held == guided.wanted && guided.held.iter().all(|node| is_whole(*shard, node))
+        };
+        self.guided.iter().all(can)
+    }
+
     /// Those who hold the log of a shard, as its owner has said last.
     #[must_use]
     pub fn holders(&self, shard: ShardId) -> Vec<NodeId> {

@@ -381,6 +381,9 @@ impl World {
         let down: Vec<NodeId> = self.nodes.values().filter(|node| node.process.is_none()).map(|node| node.id).collect();
         if down.len() < self.ids.len() / 2 + 1 && !down.contains(&id) && self.once_in(self.faults.crash) {
             self.crash(id);
+            if self.breaks.chance(1, 4) {
+                self.lose_disk(id);
+            }
         }
         if let Some(id) = down.first().copied().filter(|_| self.rng.chance(1, 80)) {
             self.start(id);
@@ -427,6 +430,18 @@ impl World {
         }
         self.counts.note("crash", 1);
         self.note(|| format!("node {id} crashes"));
+    }
+
+    /// A node that is down loses what it had on disk, if no shard is lost with that.
+    fn lose_disk(&mut self, id: NodeId) {
+        if !self.oracle.can_do_without(id, &self.nodes) {
+            return;
+        }
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lose_disk(&self.shared.sets);
+        }
+        self.counts.note("disk lost", 1);
+        self.note(|| format!("node {id} loses its disk"));
     }
 
     /// Cuts one direction, one link, or one node off, for some time.
@@ -669,7 +684,11 @@ impl World {
 
     /// Nobody who had asked before the faults were over waits for long after the last shard was opened.
     fn look_for_those_who_wait(&mut self) -> Checked {
-        if !self.is_served() || self.now_ns() < self.opened_ns + LONGEST_WAIT_NS {
+        // A shard may have been opened since guidance heard of openings last.
+        if !self.is_served() {
+            self.opened_ns = self.now_ns();
+        }
+        if self.now_ns() < self.opened_ns + LONGEST_WAIT_NS {
             return Ok(());
         }
         let waits = |(id, attempts): &&(usize, usize)| {
