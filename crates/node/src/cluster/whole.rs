@@ -1,5 +1,5 @@
-//! Which nodes have all bodies of objects of the shards that they hold. Until the nodes that are to hold a shard have, its owner
-//! lets none of them newly count in it, and none of the others go.
+//! Which nodes have all bodies of objects of the shards that they hold. Before the nodes that are to hold a shard do, its
+//! owner lets none of them newly count in it, and no other one go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
