@@ -1,5 +1,6 @@
 //! What a core needs of the machine around it.
 
+use std::collections::BTreeSet;
 use std::task::Waker;
 
 use millrace_base::{Lsn, ShardId};
@@ -75,6 +76,12 @@ pub trait Platform: Net<CoreMessage> + Net<ShardMail> {
 
     /// A shard's checkpoint covers its log up to `lsn`: that part of the log may go.
     fn checkpointed(&mut self, shard: ShardId, lsn: Lsn);
+
+    /// Whether these nodes have what the entries of a shard name and its log does not hold. Until they do, none of them newly
+    /// counts in the shard, and no other one leaves it.
+    fn have_bodies(&self, _shard: ShardId, _nodes: &BTreeSet<NodeId>) -> bool {
+        true
+    }
 
     /// Bytes of the log that wait for checkpoints.
     fn closed_log_bytes(&self) -> u64;

@@ -12,7 +12,7 @@ const FORMAT: u32 = 1;
 /// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
 /// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
 /// is written.
-pub const FEATURE_LEVEL: u32 = 4;
+pub const FEATURE_LEVEL: u32 = 5;
 
 /// From this level on nodes know racks.
 pub(crate) const RACKS_LEVEL: u32 = 1;
@@ -31,6 +31,9 @@ pub const KEPT_BODIES_LEVEL: u32 = 4;
 
 /// From this level on nodes say which workers have dialled in.
 pub const DIALLED_LEVEL: u32 = 4;
+
+/// From this level on nodes say whether they have all bodies of objects, and logs move only to nodes that do.
+pub const BODIES_LEVEL: u32 = 5;
 
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

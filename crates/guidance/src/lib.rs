@@ -16,8 +16,8 @@ mod status;
 mod versions;
 
 pub use document::{
-    AppEntry, CALLERS_LEVEL, DIALLED_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError, KEPT_BODIES_LEVEL, KeptApp,
-    NextApp, NodeEntry, Place, STOPPED_LEVEL, first_replicas,
+    AppEntry, BODIES_LEVEL, CALLERS_LEVEL, DIALLED_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError, KEPT_BODIES_LEVEL,
+    KeptApp, NextApp, NodeEntry, Place, STOPPED_LEVEL, first_replicas,
 };
 pub use leader::{Audience, Leader, Timing};
 pub use membership::{Refused, is_rack};

@@ -30,6 +30,10 @@ pub struct Status {
     /// The last guidance of which this node knew that all nodes follow it, at some moment at which nothing was under way here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub quiet_epoch: u64,
+    /// A guidance that all nodes followed when this node began to look for bodies of objects. Since then it has all bodies that
+    /// were there by then, of all shards that this guidance has it hold. 0: it has not said.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bodies_epoch: u64,
     /// Its replica of the guidance has lost what it knew, and asks the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_resyncing: bool,
@@ -147,5 +151,18 @@ mod tests {
         assert!(!String::from_utf8_lossy(&status.encode()).contains("dialled"));
         status.dialled = vec![Dialled { app: "bank".to_owned(), version: u64::MAX }];
         assert_eq!(Status::decode(&status.encode()), Ok(status));
+    }
+
+    #[test]
+    fn what_a_node_has_of_bodies_is_said_once_it_is_known() {
+        let golden = concat!(
+            r#"{"incarnation":0,"guidance_epoch":9,"last_deployment":0,"is_caught_up":false,"obstacles":[],"#,
+            r#""bodies_epoch":7}"#
+        );
+        let mut status = Status { guidance_epoch: 9, bodies_epoch: 7, ..Status::default() };
+        assert_eq!(String::from_utf8(status.encode()).as_deref(), Ok(golden));
+        assert_eq!(Status::decode(golden.as_bytes()), Ok(status.clone()));
+        status.bodies_epoch = 0;
+        assert!(!String::from_utf8_lossy(&status.encode()).contains("bodies"));
     }
 }

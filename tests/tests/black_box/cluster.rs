@@ -56,6 +56,11 @@ impl Demo {
         Self::with(data, (3, 6), &["--s3-base"])
     }
 
+    /// A cluster of so many nodes and shards that keeps objects.
+    pub fn with_s3_of(data: &Path, size: (u16, u16)) -> Self {
+        Self::with(data, size, &["--s3-base"])
+    }
+
     /// Three nodes under the load that the command itself makes.
     fn with_load(data: &Path, seconds: u32) -> Self {
         Self::with(data, (3, 24), &["--load", &seconds.to_string()])

@@ -6,6 +6,7 @@ use std::process::Command;
 use millrace_tests::{Foreground, Output, has_programs, millrace, wait_until};
 
 use crate::cluster::Demo;
+use crate::cluster_elastic::cluster;
 use crate::s3_objects::KEYS;
 
 /// A status and a body.
@@ -343,5 +344,56 @@ fn a_content_that_is_replaced_while_it_travels_is_no_news() {
     std::thread::sleep(std::time::Duration::from_secs(3));
     for node in 1..=3 {
         assert!(!log(node).contains("could not be"), "node {node}: {}", log(node));
+    }
+}
+
+/// Makes buckets until one is in the shard, and gives its name. A content this large has a file with the shard's number.
+fn bucket_in_shard(demo: &Demo, data: &Path, shard: usize, holder: u16) -> String {
+    let probe = content(data, "probe", 5 << 20);
+    let is_its = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{shard:04x}-")))
+    };
+    for bucket in 0..100 {
+        let path = format!("/drained-{bucket}");
+        done(demo, holder, &["-X", "PUT"], &path);
+        put_file(demo, holder, &format!("{path}/probe"), &probe.0);
+        let mut files = std::fs::read_dir(demo.folder.join(format!("n{holder}/bodies/files"))).expect("a folder");
+        if files.any(is_its) {
+            return path;
+        }
+    }
+    panic!("no bucket is in shard {shard}");
+}
+
+/// Nodes that leave take no content with them, though all that hold a shard are told to go at once: those that stay have got
+/// all of them before.
+#[test]
+fn contents_outlive_nodes_that_are_drained_at_once() {
+    if !has_programs(&["curl", "cmp", "md5sum"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::with_s3_of(&data.path().join("demo"), (6, 6));
+    add_ann(&demo, 1);
+    let guidance = demo.guidance().expect("it is shown");
+    let shards = guidance["shards"].as_array().expect("a list");
+    let shard = shards.iter().position(|shard| shard["replicas"] == serde_json::json!([4, 5, 6]));
+    let bucket = bucket_in_shard(&demo, data.path(), shard.expect("one is on these three"), 4);
+    let mut expected = Expected::new();
+    for (number, bytes) in [(0, 400_000), (1, 500_000), (2, 300 << 20), (3, 300 << 20)] {
+        let content = content(data.path(), &format!("content-{number}"), bytes);
+        let path = format!("{bucket}/{number}");
+        put_file(&demo, 4, &path, &content.0);
+        expected.push((path, content));
+    }
+    std::thread::scope(|threads| {
+        for node in ["4", "5", "6"] {
+            let demo = &demo;
+            threads.spawn(move || cluster(demo, &["drain", node]));
+        }
+    });
+    [4, 5, 6].into_iter().for_each(|node| demo.kill(node));
+    for (path, content) in &expected {
+        assert_has(&demo, 1, path, content);
     }
 }

@@ -13,7 +13,14 @@ impl<P: Platform> Core<P> {
         for (shard, wanted) in replicated.guide.held_by() {
             let next = |replicated: &super::Replicated| {
                 let seat = replicated.seats.get(&shard).filter(|seat| seat.serving.is_some())?;
-                seat.replica.log().set().step_to(&wanted, replicated.guide.me())
+                let set = seat.replica.log().set();
+                let change = set.step_to(&wanted, replicated.guide.me())?;
+                let changes_voters = match change {
+                    Change::AddLearner(_) => false,
+                    Change::Promote(_) => true,
+                    Change::Remove(node) => set.is_voter(node),
+                };
+                (!changes_voters || self.platform.have_bodies(shard, &wanted)).then_some(change)
             };
             if let Some(change) = self.replicated.as_ref().and_then(|replicated| next(replicated)) {
                 self.change_replicas(shard, change);

@@ -179,6 +179,8 @@ impl Guide {
         if let Some(carrier) = &self.shared.carrier {
             // This node may be one of other shards from now on.
             carrier.look();
+        } else {
+            self.cluster.note_bodies(self.cluster.guidance().epoch);
         }
         self.said_ns = 0;
     }
@@ -469,6 +471,7 @@ impl Guide {
             held,
             opened,
             quiet_epoch: self.cluster.quiet_epoch(),
+            bodies_epoch: self.cluster.bodies_epoch(),
             is_resyncing: lost.guidance,
             resyncing: lost.shards,
             stopped: if guidance.feature_level < STOPPED_LEVEL { Vec::new() } else { stopped },

@@ -36,6 +36,7 @@ mod sweeping;
 mod tables;
 mod versions;
 mod view;
+mod whole;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -151,6 +152,7 @@ pub(crate) struct Cluster {
     lacks_bodies: AtomicBool,
     /// The last guidance that all nodes followed when nothing was under way on this one.
     quiet_epoch: AtomicU64,
+    whole: whole::Whole,
     pub(crate) stillness: Stillness,
     /// What the cluster uses, if that is more than this build knows; else 0.
     used_level: AtomicU32,
@@ -258,6 +260,7 @@ impl Cluster {
             going: Mutex::default(),
             lacks_bodies: AtomicBool::new(false),
             quiet_epoch: AtomicU64::new(0),
+            whole: whole::Whole::default(),
             stillness: Stillness::default(),
             used_level: AtomicU32::new(0),
             level_of_all: AtomicU32::new(0),
@@ -281,6 +284,7 @@ impl Cluster {
     }
 
     fn set_guidance(&self, guidance: Arc<Guidance>) {
+        self.whole.follow(&guidance);
         self.followed_epoch.store(guidance.epoch, Ordering::Release);
         *self.guidance.write().unwrap_or_else(PoisonError::into_inner) = guidance;
     }
@@ -493,14 +497,7 @@ impl Cluster {
         let (stopped, dialled) = (status.stopped.clone(), status.dialled.clone());
         let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost, stopped, dialled };
         locked(&self.others).insert(node, other);
-    }
-
-    /// Whether all other nodes that are alive follow this guidance or a later one.
-    fn do_all_follow(&self, epoch: u64) -> bool {
-        let known = locked(&self.others);
-        let guidance = self.guidance();
-        let others = guidance.nodes.iter().filter(|(node, entry)| entry.is_alive && **node != self.me().0);
-        others.map(|(node, _)| NodeId(*node)).all(|node| known.get(&node).is_some_and(|other| other.follows >= epoch))
+        self.whole.note_other(node, status.bodies_epoch);
     }
 
     /// A core says how its replicas are.

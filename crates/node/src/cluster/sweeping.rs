@@ -42,6 +42,14 @@ impl Cluster {
         }
     }
 
+    /// Whether all other nodes that are alive follow this guidance or a later one.
+    pub(super) fn do_all_follow(&self, epoch: u64) -> bool {
+        let known = locked(&self.others);
+        let guidance = self.guidance();
+        let others = guidance.nodes.iter().filter(|(node, entry)| entry.is_alive && **node != self.me().0);
+        others.map(|(node, _)| NodeId(*node)).all(|node| known.get(&node).is_some_and(|other| other.follows >= epoch))
+    }
+
     /// Whether each node that is alive was quiet since all follow this guidance.
     fn were_all_quiet(&self, epoch: u64) -> bool {
         let (known, guidance) = (locked(&self.others), self.guidance());

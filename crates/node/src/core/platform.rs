@@ -265,6 +265,10 @@ impl Platform for CorePlatform {
         self.shared.flusher.truncate_log();
     }
 
+    fn have_bodies(&self, shard: ShardId, nodes: &BTreeSet<NodeId>) -> bool {
+        self.shared.cluster.as_ref().is_none_or(|cluster| cluster.have_bodies(shard, nodes))
+    }
+
     fn closed_log_bytes(&self) -> u64 {
         self.shared.segments.closed_bytes()
     }

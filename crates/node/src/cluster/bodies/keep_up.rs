@@ -21,6 +21,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// The pause between two looks at the least.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a look waits until all nodes follow the guidance.
+const FOLLOWED: Duration = Duration::from_secs(1);
+
 /// How often it is looked whether this node follows the cluster.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -29,6 +32,14 @@ pub(super) struct Want {
     nodes: BTreeSet<NodeId>,
     until: Instant,
     answer: mpsc::Sender<bool>,
+}
+
+/// What a look at all other nodes' bodies has found.
+struct Round {
+    /// This node has got all that those have that it hears.
+    is_whole: bool,
+    /// It hears all that are alive.
+    has_asked_all: bool,
 }
 
 /// What a look at another node's bodies has found.
@@ -69,26 +80,45 @@ impl Carrier {
             sleep(LOOK).await;
         }
         loop {
-            let is_whole = self.catch_up().await;
-            if is_whole {
+            let epoch = self.followed_by_all().await;
+            let look = self.catch_up().await;
+            if look.is_whole {
                 self.cluster.lacks_bodies.store(false, Ordering::Release);
                 self.cluster.wake.notify_one();
             }
+            let noted = epoch.filter(|_| look.is_whole && look.has_asked_all);
+            if let Some(epoch) = noted {
+                self.cluster.note_bodies(epoch);
+            }
             sleep(PAUSE).await;
             // Both are reasons to look again.
-            let _ = timeout(if is_whole { ROUND } else { AGAIN }, self.look.notified()).await;
+            let _ = timeout(if noted.is_some() { ROUND } else { AGAIN }, self.look.notified()).await;
+        }
+    }
+
+    /// The guidance that all nodes follow, if they do soon. What is written from then on goes to the nodes that it names.
+    async fn followed_by_all(&self) -> Option<u64> {
+        let until = Instant::now() + FOLLOWED;
+        loop {
+            let epoch = self.cluster.followed_by_all();
+            if epoch.is_some() || Instant::now() >= until {
+                return epoch;
+            }
+            sleep(LOOK).await;
         }
     }
 
     /// Gets what others have and this node lacks. Says whether it has got all of it.
-    async fn catch_up(self: &Arc<Self>) -> bool {
-        let mut is_whole = true;
+    async fn catch_up(self: &Arc<Self>) -> Round {
+        let mut round = Round { is_whole: true, has_asked_all: true };
         for other in self.cluster.others(&self.cluster.guidance()) {
             if self.hears(other.node) {
-                is_whole &= self.catch_up_with(other.node).await.is_whole;
+                round.is_whole &= self.catch_up_with(other.node).await.is_whole;
+            } else {
+                round.has_asked_all &= !self.cluster.guidance().is_alive(other.node.0);
             }
         }
-        is_whole
+        round
     }
 
     async fn catch_up_with(self: &Arc<Self>, node: NodeId) -> Look {

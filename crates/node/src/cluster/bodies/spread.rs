@@ -27,32 +27,35 @@ impl Carrier {
     /// # Errors
     /// `overloaded` without a majority.
     pub(crate) async fn spread(self: &Arc<Self>, name: BodyName) -> Result<(), Error> {
-        let sets = self.holders(name);
-        // While the replicas change, of those before and of those to come.
-        let is_enough =
-            |holders: &BTreeSet<NodeId>| sets.iter().all(|nodes| nodes.intersection(holders).count() > nodes.len() / 2);
         let mut holders = BTreeSet::from([self.cluster.me()]);
+        let (mut asked, mut pending) = (BTreeSet::new(), 0_usize);
         let (done, mut offered) = unbounded_channel();
-        for node in self.others(name) {
-            let (carrier, done) = (Arc::clone(self), done.clone());
-            tokio::task::spawn_local(async move {
-                // Nobody waits any more once a majority is there.
-                let _ = done.send(carrier.offer(node, name).await.then_some(node));
-            });
-        }
-        drop(done);
         let until = Instant::now() + LONGEST;
-        while !is_enough(&holders) {
-            match timeout_at(until, offered.recv()).await {
-                Ok(Some(held)) => holders.extend(held),
-                Ok(None) | Err(_) => {
-                    let message =
-                        "a majority of the nodes could not take the object's content; nothing happened: try again";
-                    return Err(Error::new(ErrorCode::Overloaded, message));
+        loop {
+            for node in self.others(name) {
+                if asked.insert(node) {
+                    let (carrier, done) = (Arc::clone(self), done.clone());
+                    tokio::task::spawn_local(async move {
+                        // Nobody waits any more once a majority is there.
+                        let _ = done.send(carrier.offer(node, name).await.then_some(node));
+                    });
+                    pending += 1;
                 }
             }
+            // While the replicas change, of those before and of those to come. They may have changed since this began.
+            let sets = self.holders(name);
+            if sets.iter().all(|nodes| nodes.intersection(&holders).count() > nodes.len() / 2) {
+                return Ok(());
+            }
+            let heard = if pending > 0 { timeout_at(until, offered.recv()).await.ok().flatten() } else { None };
+            let Some(held) = heard else {
+                let message =
+                    "a majority of the nodes could not take the object's content; nothing happened: try again";
+                return Err(Error::new(ErrorCode::Overloaded, message));
+            };
+            holders.extend(held);
+            pending -= 1;
         }
-        Ok(())
     }
 
     /// Has another node hold a body. Says whether it does. A node that does not finds the body later by itself.
