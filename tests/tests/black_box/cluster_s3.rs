@@ -368,6 +368,7 @@ fn bucket_in_shard(demo: &Demo, data: &Path, shard: usize, holder: u16) -> Strin
 /// Nodes that leave take no content with them, though all that hold a shard are told to go at once: those that stay have got
 /// all of them before.
 #[test]
+#[ignore = "two contents of 300 MB on six nodes: a minute, and 2 GB of disk; smaller ones travel before a node can leave"]
 fn contents_outlive_nodes_that_are_drained_at_once() {
     if !has_programs(&["curl", "cmp", "md5sum"]) {
         return;

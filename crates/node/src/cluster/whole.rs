@@ -35,6 +35,24 @@ impl Whole {
             }
         }
     }
+
+    fn have_said(&self, guidance: &Guidance, me: NodeId, shard: ShardId, nodes: &BTreeSet<NodeId>) -> bool {
+        if guidance.feature_level < BODIES_LEVEL {
+            // Some node could not say.
+            return true;
+        }
+        let wanted = locked(&self.holders).get(usize::from(shard.0)).cloned();
+        let Some((holders, epoch)) = wanted else { return false };
+        if !nodes.iter().map(|node| node.0).eq(holders) {
+            // The core has yet to hear of the newest guidance.
+            return false;
+        }
+        let elsewhere = locked(&self.elsewhere);
+        let said = |node: &NodeId| {
+            if *node == me { self.here.load(Ordering::Acquire) } else { elsewhere.get(node).copied().unwrap_or(0) }
+        };
+        nodes.iter().filter(|node| guidance.is_alive(node.0)).all(|node| said(node) >= epoch)
+    }
 }
 
 impl Cluster {
@@ -58,22 +76,53 @@ impl Cluster {
     /// Whether all of these nodes that are alive have said that they have all bodies of a shard, since guidance has them hold
     /// it. Those that are dead do not count: without a majority of living ones, no entry is committed.
     pub(crate) fn have_bodies(&self, shard: ShardId, nodes: &BTreeSet<NodeId>) -> bool {
-        let guidance = self.guidance();
-        if guidance.feature_level < BODIES_LEVEL {
-            // Some node could not say.
-            return true;
-        }
-        let wanted = locked(&self.whole.holders).get(usize::from(shard.0)).cloned();
-        let Some((holders, epoch)) = wanted else { return false };
-        if !nodes.iter().map(|node| node.0).eq(holders) {
-            // The core has yet to hear of the newest guidance.
-            return false;
-        }
-        let elsewhere = locked(&self.whole.elsewhere);
-        let mut living = nodes.iter().filter(|node| guidance.is_alive(node.0));
-        living.all(|node| {
-            let said = if *node == self.me() { self.bodies_epoch() } else { elsewhere.get(node).copied().unwrap_or(0) };
-            said >= epoch
-        })
+        self.whole.have_said(&self.guidance(), self.me(), shard, nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_guidance::{NodeEntry, Place};
+
+    use super::*;
+
+    fn guidance(epoch: u64, holders: &[u16], dead: &[u16]) -> Guidance {
+        let entry = |node| (node, NodeEntry { is_alive: !dead.contains(&node), ..NodeEntry::default() });
+        let place = Place { wanted: holders.to_vec(), ..Place::default() };
+        let nodes = (1..=4).map(entry).collect();
+        Guidance { epoch, nodes, shards: vec![place], feature_level: BODIES_LEVEL, ..Guidance::default() }
+    }
+
+    #[test]
+    fn a_shard_moves_only_to_nodes_that_have_said_so_since_they_are_to_hold_it() {
+        let (me, shard) = (NodeId(1), ShardId(0));
+        let set = |nodes: &[u16]| nodes.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
+        let whole = Whole::default();
+        let first = guidance(5, &[1, 2, 3], &[]);
+        whole.follow(&first);
+        let have = |guidance: &Guidance, nodes: &[u16]| whole.have_said(guidance, me, shard, &set(nodes));
+        assert!(!have(&first, &[1, 2, 3]), "nobody has said anything");
+        whole.here.store(5, Ordering::Release);
+        whole.note_other(NodeId(2), 5);
+        assert!(!have(&first, &[1, 2, 3]), "node 3 has not");
+        assert!(have(&guidance(5, &[1, 2, 3], &[3]), &[1, 2, 3]), "a dead node is not waited for");
+        whole.note_other(NodeId(3), 6);
+        assert!(have(&first, &[1, 2, 3]));
+        // Another guidance that leaves the shard where it is asks nobody again.
+        whole.follow(&guidance(7, &[1, 2, 3], &[]));
+        assert!(have(&guidance(7, &[1, 2, 3], &[]), &[1, 2, 3]));
+        // A newcomer is waited for, and what the others had at an earlier time does not count any more.
+        let next = guidance(8, &[1, 2, 4], &[]);
+        whole.follow(&next);
+        whole.note_other(NodeId(4), 8);
+        assert!(!have(&next, &[1, 2, 4]), "nodes 1 and 2 have said it of an earlier guidance");
+        assert!(!have(&next, &[1, 2, 3]), "the core has yet to hear of the guidance");
+        whole.here.store(8, Ordering::Release);
+        whole.note_other(NodeId(2), 9);
+        assert!(have(&next, &[1, 2, 4]));
+        // A node that has started again says nothing at first.
+        whole.note_other(NodeId(4), 0);
+        assert!(!have(&next, &[1, 2, 4]));
+        assert!(have(&Guidance { feature_level: BODIES_LEVEL - 1, ..next }, &[1, 2, 4]), "some node cannot say it");
     }
 }
