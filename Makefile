@@ -99,7 +99,7 @@ types: ## write millrace.d.ts and check the examples against it
 	@scripts/check-types.sh
 	@echo "wrote $(TARGET)/types/millrace.d.ts; the examples agree with it"
 
-python: ## check the Python SDK: format, lint, types, tests, under a minute (with the server that is built)
+python: ## check the Python SDK: format, lint, types, tests, some three minutes (with the server that is built)
 	@MILLRACE_BINARY="$$(test -x $(MILLRACE) && realpath $(MILLRACE))" scripts/python.sh check
 
 python-environment: ## make target/python, in which the Python SDK and its examples run

@@ -36,6 +36,11 @@ fn tag(shard: u64, shard_count: u16) -> String {
     tags.filter(|tag| shard_of_key(tag.as_bytes(), shard_count) == wanted).take(1).collect()
 }
 
+/// A counter of a shard.
+pub fn counter_in(shard: ShardId, shard_count: u16) -> String {
+    format!("{}counter0", tag(u64::from(shard.0), shard_count))
+}
+
 pub fn key(rng: &mut Rng, name: &str, count: usize, shard_count: u16) -> String {
     let shard = rng.below(u64::from(shard_count));
     format!("{}{name}{}", tag(shard, shard_count), rng.index(count))

@@ -12,26 +12,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
-use millrace_driver::Job;
 use millrace_log::RecoverError;
-use millrace_shard::{Invoke, Reply, RequestInfo, ResultNames, Token};
+use millrace_shard::{Reply, RequestInfo, ResultNames, Token};
 use millrace_store::MemoryCheckpoint;
 
 use crate::bugs::PlantedBug;
 use crate::checks::{self, Entries, View, check_all};
 use crate::clock::SimClock;
 use crate::disk::{Faults, SimDisk};
+use crate::disturb::{ASIDE, Restarting};
 use crate::happened::{Happened, Thing};
+use crate::job::job_of;
 use crate::judge::{AtRest, judge};
 use crate::ledger::{Kind, Known, Ledger, Operation};
 use crate::net::Fate;
 use crate::node::{HOUR_MS, Machine, Node, Setup, StartError};
 use crate::random::{Rng, SimRandom};
-use crate::rig::{APP, route_call};
-use crate::script::Script;
+use crate::rig::APP;
 use crate::workers::{Way, WorkerPlan};
 use crate::workload;
-use workflows::{ASIDE, Restarting};
 
 /// Lines of trace kept.
 const TRACE_LINES: usize = 400;
@@ -409,29 +408,10 @@ impl World {
         let Some(node) = self.node.as_mut() else { return };
         let token = self.ledger.sending(id, now);
         let operation = &self.ledger.operations[id];
-        let (service, key, handler) = operation.target();
-        let shard = shard_of_key(key.as_bytes(), self.machine.shard_count);
-        let idempotency_key = operation.kept_key();
-        if operation.is_route {
-            let info = RequestInfo { time: now, nonce: node.core(core).take_nonce(), idempotency_key };
-            let script = match operation.kind {
-                Kind::Steps { is_bare: true, .. } => operation.script.clone(),
-                _ => Script::new().call(operation.callee()),
-            };
-            let call = route_call(info, node.catalog(), &script);
-            node.request(core, token, Job::Route(call));
-        } else {
-            let info = RequestInfo { time: now, nonce: node.core(core).take_nonce(), idempotency_key };
-            let (program, service) = node.catalog().service(Some(APP), service).expect("a service");
-            let (handler, _) = node.catalog().handler(program, service, handler).expect("a handler");
-            let input = operation.script.json().into();
-            let invoke = Invoke { info, handler, key: key.as_bytes().into(), input };
-            let job = match &operation.kind {
-                _ if operation.is_sent() => Job::Send { shard, invoke, delay_ms: 0 },
-                _ => Job::Invoke(shard, invoke),
-            };
-            node.request(core, token, job);
-        }
+        let info =
+            RequestInfo { time: now, nonce: node.core(core).take_nonce(), idempotency_key: operation.kept_key() };
+        let job = job_of(operation, info, node.catalog(), self.machine.shard_count);
+        node.request(core, token, job);
         let operation = self.ledger.operations[id].clone();
         self.note(|| {
             let key = operation.idempotency_key.as_deref().unwrap_or("none");
@@ -614,15 +594,14 @@ impl World {
     fn check(&mut self, is_final: bool) -> Checked {
         let (Some(node), false) = (self.node.as_mut(), self.plan.is_black_box) else { return Ok(()) };
         let shard_count = self.machine.shard_count;
-        check_all(&mut View::new(&self.ledger, node, &self.entries, shard_count, is_final))
+        check_all(&mut View::new(&self.ledger, node, shard_count, is_final), &self.entries, true)
     }
 
     /// Checks what must hold at any moment.
     fn check_while_it_runs(&mut self) -> Checked {
         let (Some(node), false) = (self.node.as_mut(), self.plan.is_black_box) else { return Ok(()) };
-        let mut view = View::new(&self.ledger, node, &self.entries, self.machine.shard_count, false);
-        view.is_started = false;
-        check_all(&mut view)
+        let mut view = View::new(&self.ledger, node, self.machine.shard_count, false);
+        check_all(&mut view, &self.entries, false)
     }
 
     fn count_schedules(&mut self) -> Checked {
@@ -663,7 +642,7 @@ impl World {
         }
         self.look_for_leftovers();
         if let Some(node) = self.node.as_mut() {
-            let mut view = View::new(&self.ledger, node, &self.entries, self.machine.shard_count, true);
+            let mut view = View::new(&self.ledger, node, self.machine.shard_count, true);
             self.at_rest.counters = workload::counters(&self.ledger)
                 .into_iter()
                 .map(|key| (key.clone(), view.number("counter", &key, "n")))

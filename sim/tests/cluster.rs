@@ -7,7 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use millrace_sim::cluster::{ClusterBug, Counts, Plan, World};
 
 /// The bugs that few seeds find. The others of the list need more than a test has time for.
-const FOUND: [ClusterBug; 9] = [
+const FOUND: [ClusterBug; 16] = [
+    ClusterBug::HandOnLocked,
+    ClusterBug::AcknowledgeTooMuch,
+    ClusterBug::ReplyWithoutLease,
+    ClusterBug::LeaseFromReceipt,
+    ClusterBug::MisdirectReplies,
+    ClusterBug::LeadAlone,
+    ClusterBug::WaitForAll,
     ClusterBug::DurableBeforeQuorum,
     ClusterBug::ApplyUncommitted,
     ClusterBug::KeepMemory,
@@ -50,18 +57,11 @@ fn no_seed_breaks_a_promise() {
     let (all, runs_with) = nothing_is_found(first, seeds, Plan::new);
     println!("{all}\nin so many of {seeds} seeds: {runs_with}");
     assert!(runs_with.times("failover") * 100 >= seeds * 80, "failovers in too few seeds: {runs_with}");
-    assert!(runs_with.times("pair cut for long") * 100 >= seeds * 5, "pairs are cut in too few seeds: {runs_with}");
-}
-
-/// Seeds that found something once, and what that was. They go on finding it only for as long as runs draw the same numbers.
-const FOUND_ONCE: [(u64, &str); 1] = [(203_288, "what a shard said to one that its node did not know yet was lost")];
-
-#[test]
-fn seeds_that_found_something_once_find_nothing() {
-    for (seed, what) in FOUND_ONCE {
-        let found = run(Plan::new(seed), &mut (Counts::default(), Counts::default()));
-        assert_eq!(found, None, "seed {seed}: {what}");
+    for what in ["message sent", "workflow started", "workflow disturbed"] {
+        assert!(runs_with.times(what) * 100 >= seeds * 80, "{what} in too few seeds: {runs_with}");
     }
+    assert!(runs_with.times("workflow restarted") * 100 >= seeds * 25, "restarts in too few seeds: {runs_with}");
+    assert!(runs_with.times("pair cut for long") * 100 >= seeds * 5, "pairs are cut in too few seeds: {runs_with}");
 }
 
 /// The first seed of a plan that finds something fails the test, with its trace.
@@ -86,6 +86,24 @@ fn nobody_waits_for_two_nodes_that_do_not_hear_each_other() {
     assert_eq!(all.times("pair cut for long"), seeds);
 }
 
+#[test]
+fn nothing_breaks_while_owners_are_lost_and_replaced() {
+    let seeds = number("MILLRACE_CLUSTER_SEEDS", 80) / 2;
+    let first = number("MILLRACE_CLUSTER_FIRST", 1);
+    let (all, runs_with) = nothing_is_found(first, seeds, Plan::of_restless_guidance);
+    println!("{all}\nin so many of {seeds} seeds: {runs_with}");
+    for what in ["shard handed on", "owner lost", "two owners"] {
+        assert!(runs_with.times(what) * 100 >= seeds * 60, "{what} in too few seeds: {runs_with}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_slow_node() {
+    let seeds = number("MILLRACE_CLUSTER_SEEDS", 80) / 4;
+    let (all, _) = nothing_is_found(number("MILLRACE_CLUSTER_FIRST", 1), seeds, Plan::of_a_slow_node);
+    println!("{all}");
+}
+
 /// A cluster that is made of a copy goes on from what clients had been told at the copy's moment.
 #[test]
 fn a_copy_of_a_node_is_of_one_moment() {
@@ -96,23 +114,35 @@ fn a_copy_of_a_node_is_of_one_moment() {
     assert!(runs_with.times("backup given up") * 100 >= seeds * 20, "backups fail in too few seeds: {runs_with}");
 }
 
+/// The plan whose runs meet a bug; `MILLRACE_CLUSTER_PLAN` names another one.
+fn plan_for(bug: ClusterBug) -> fn(u64) -> Plan {
+    match std::env::var("MILLRACE_CLUSTER_PLAN").as_deref() {
+        Ok("usual") => return Plan::new,
+        Ok("restless") => return Plan::of_restless_guidance,
+        _ => {}
+    }
+    match bug {
+        ClusterBug::DetourUntold => Plan::of_one_pair_cut,
+        ClusterBug::AddWhileStill | ClusterBug::CopyTooEarly => Plan::of_backups,
+        ClusterBug::WaitForAll => Plan::of_a_slow_node,
+        ClusterBug::ReplyWithoutLease | ClusterBug::LeaseFromReceipt | ClusterBug::HandOnLocked => {
+            Plan::of_restless_guidance
+        }
+        _ => Plan::new,
+    }
+}
+
 #[test]
 fn planted_bugs_are_found() {
     std::panic::set_hook(Box::new(|_| {}));
     let most = number("MILLRACE_CLUSTER_BUG_SEEDS", 200);
     let is_found = |bug: ClusterBug, seed| {
-        if bug == ClusterBug::DetourUntold {
-            let plan = Plan { bug: Some(bug), ..Plan::of_one_pair_cut(seed) };
-            return run(plan, &mut (Counts::default(), Counts::default())).is_some();
-        }
-        if matches!(bug, ClusterBug::AddWhileStill | ClusterBug::CopyTooEarly) {
-            let plan = Plan { bug: Some(bug), ..Plan::of_backups(seed) };
-            return run(plan, &mut (Counts::default(), Counts::default())).is_some();
-        }
-        let steps = usize::try_from(number("MILLRACE_CLUSTER_STEPS", 1_500)).unwrap_or(usize::MAX);
-        run(Plan { bug: Some(bug), steps, ..Plan::new(seed) }, &mut (Counts::default(), Counts::default())).is_some()
+        let plan = Plan { bug: Some(bug), ..plan_for(bug)(seed) };
+        run(plan, &mut (Counts::default(), Counts::default())).is_some()
     };
-    let first = |bug: &ClusterBug| (1..=most).find(|seed| is_found(*bug, *seed));
+    // Earlier seeds cost seconds and find nothing.
+    let begin = |bug: &ClusterBug| if *bug == ClusterBug::HandOnLocked { 181 } else { 1 };
+    let first = |bug: &ClusterBug| (begin(bug)..=most).find(|seed| is_found(*bug, *seed));
     let named = std::env::var("MILLRACE_CLUSTER_BUG").ok().and_then(|name| ClusterBug::parse(&name));
     let wanted = if number("MILLRACE_CLUSTER_ALL_BUGS", 0) > 0 { ClusterBug::ALL } else { &FOUND };
     let wanted = named.as_ref().map_or(wanted, std::slice::from_ref);

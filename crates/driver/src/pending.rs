@@ -159,6 +159,11 @@ impl<W: Waiter> PendingReplies<W> {
         self.unanswered_of(Holder::Other(node))
     }
 
+    /// What any other node has to answer and has not.
+    pub(crate) fn unanswered_by_others(&self) -> Vec<Token> {
+        self.unanswered(|holder| matches!(holder, Holder::Other(_)))
+    }
+
     /// What a shard has to answer and has not.
     pub(crate) fn unanswered_by(&self, shard: ShardId) -> Vec<Token> {
         self.unanswered_of(Holder::Shard(shard))

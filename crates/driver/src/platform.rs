@@ -176,6 +176,10 @@ pub enum DriverBug {
     DetourUntold,
     /// A request that waits for the next owner of its shard runs at this one all the same.
     RunHandedOn,
+    /// What a shard says to one that its node does not know yet is lost.
+    ForgetForUnknown,
+    /// A reply of another node goes to another request that waits for one.
+    MisdirectReplies,
     /// A shard is handed on with what it has locked.
     HandOnLocked,
     /// A shard that was let go of speaks on.

@@ -64,6 +64,10 @@ impl<P: Platform> Core<P> {
     pub fn handle(&mut self, message: CoreMessage) {
         match message {
             CoreMessage::Request { from, token, job, since_ns } => self.accept(from, token, job, since_ns),
+            CoreMessage::Reply { token, result } if self.platform.has_planted(DriverBug::MisdirectReplies) => {
+                let other = self.pending.unanswered_by_others().into_iter().find(|other| *other != token);
+                self.hand_over(other.unwrap_or(token), result);
+            }
             CoreMessage::Reply { token, result } => self.hand_over(token, result),
             CoreMessage::Peer { to, message } => self.accept_peer(to, message),
             CoreMessage::NotHere { token, job, since_ns } => self.come_back(token, job, since_ns),

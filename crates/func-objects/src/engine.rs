@@ -20,10 +20,9 @@ use crate::rows::{INFO, PartRow, from_value, part_field};
 use crate::settings::SettingsCache;
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
-use crate::{account, bucket, expire, notify, object, object_read, slices, upload, whole};
+use crate::{account, bucket, expire, lifecycle, notify, object, object_read, slices, upload, whole};
 
 /// Runs operations on objects. See the crate's documentation.
-#[derive(Default)]
 pub struct ObjectsEngine {
     programs: RefCell<BTreeSet<Program>>,
     settings: SettingsCache,
@@ -37,11 +36,23 @@ struct Waits {
     waiting: Waiting,
 }
 
+impl Default for ObjectsEngine {
+    fn default() -> Self {
+        Self::with_day(lifecycle::DAY_MS)
+    }
+}
+
 fn unknown() -> Error {
     Error::new(ErrorCode::Internal, "the engine has no such program, service or handler")
 }
 
 impl ObjectsEngine {
+    /// With a day of lifecycle rules of so many milliseconds: by a short one, rules can be tried.
+    #[must_use]
+    pub fn with_day(day_ms: u64) -> Self {
+        Self { programs: RefCell::default(), settings: SettingsCache::new(day_ms), activations: RefCell::default() }
+    }
+
     fn start_own(
         &self,
         activation: ActivationId,

@@ -4,22 +4,19 @@
 //! for: those of older rules, and of a bucket that is gone, do nothing. Locked versions stay; a later day tries again.
 
 use bytes::Bytes;
-use millrace_api::objects::LifecycleConfiguration;
 use millrace_base::{Error, limits};
 use millrace_func::{EntityRows, EntityScan, HandlerId, Message, OperationId, Visit};
 
 use crate::bucket::{count, settings};
-use crate::lifecycle::{self, Candidate};
+use crate::lifecycle::{self, Candidate, Rules};
 use crate::names::{BUCKET, EXPIRE, OBJECT, UPLOAD, WRITE, behind_place, bucket_key};
 use crate::rows::{INFO, UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
 use crate::wire::{ChangeInput, ChangeOutput, ExpireInput, decode, encode};
 
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-
-/// Buckets do not all begin at midnight: they are spread over this time.
-const SPREAD_MS: u64 = 60 * 60 * 1000;
+/// Buckets do not all begin at midnight: they are spread over this part of a day, an hour.
+const SPREAD: u64 = 24;
 
 /// Entities that one transaction looks at, and those of them that it changes: few enough that other requests of the
 /// bucket do not wait long.
@@ -38,7 +35,7 @@ pub(crate) fn candidate(row: &VersionRow) -> Candidate<'_> {
 
 /// When the current version of an object expires, for a reply.
 pub(crate) fn expires(settings: &Settings, key: &str, row: &VersionRow) -> Option<(u64, String)> {
-    let found = lifecycle::expires(settings.lifecycle.as_ref()?, key, &candidate(row))?;
+    let found = lifecycle::expires(settings.lifecycle_rules()?, key, &candidate(row))?;
     Some((found.0, found.1.to_owned()))
 }
 
@@ -68,8 +65,8 @@ pub(crate) fn run(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> 
         return Ok(Progress::Done(Bytes::new()));
     }
     let settings = settings(turn)?;
-    let Some(rules) = settings.lifecycle.as_ref().filter(|_| settings.row.lifecycle_number == Some(input.number))
-    else {
+    let is_current = settings.row.lifecycle_number == Some(input.number);
+    let Some(rules) = settings.lifecycle_rules().filter(|_| is_current) else {
         return Ok(Progress::Done(Bytes::new()));
     };
     let (calls, next) = batch(turn, (&settings, rules), &input)?;
@@ -79,7 +76,7 @@ pub(crate) fn run(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> 
         (None, false) => (ExpireInput { number, is_uploads: true, from: Vec::new() }, 0),
         (None, true) => {
             let now_ms = turn.host.now().0;
-            let delay_ms = DAY_MS - now_ms % DAY_MS + number % SPREAD_MS;
+            let delay_ms = rules.day_ms - now_ms % rules.day_ms + number % (rules.day_ms / SPREAD).max(1);
             (ExpireInput { number, is_uploads: false, from: Vec::new() }, delay_ms)
         }
     };
@@ -97,7 +94,7 @@ pub(crate) fn run(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> 
 /// Looks at some entities, and has those change with which something is due. Says where the next batch begins.
 fn batch(
     turn: &mut Turn<'_>,
-    (settings, rules): (&Settings, &LifecycleConfiguration),
+    (settings, rules): (&Settings, Rules<'_>),
     input: &ExpireInput,
 ) -> Result<(Vec<OperationId>, Option<Vec<u8>>), Error> {
     let (place, bucket) = (turn.place(), turn.bucket());
@@ -143,12 +140,7 @@ fn batch(
 }
 
 /// Whether anything of an object or an upload is due.
-fn is_due(
-    rules: &LifecycleConfiguration,
-    key: &str,
-    entity: &EntityRows,
-    (is_upload, now_ms): (bool, u64),
-) -> Result<bool, Error> {
+fn is_due(rules: Rules<'_>, key: &str, entity: &EntityRows, (is_upload, now_ms): (bool, u64)) -> Result<bool, Error> {
     if is_upload {
         let Some((_, value)) = entity.fields.first() else { return Ok(false) };
         return Ok(is_upload_due(rules, key, &from_value(value)?, now_ms));
@@ -160,6 +152,6 @@ fn is_due(
 }
 
 /// Whether an upload has waited too long for its completion.
-pub(crate) fn is_upload_due(rules: &LifecycleConfiguration, key: &str, row: &UploadRow, now_ms: u64) -> bool {
+pub(crate) fn is_upload_due(rules: Rules<'_>, key: &str, row: &UploadRow, now_ms: u64) -> bool {
     row.completed.is_none() && lifecycle::aborts(rules, key, row.began_ms).is_some_and(|(time_ms, _)| time_ms <= now_ms)
 }

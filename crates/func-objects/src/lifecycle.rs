@@ -10,7 +10,25 @@ use millrace_base::Error;
 
 use crate::{limits, tagging};
 
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// A day of S3. Rules can be tried with a shorter one.
+pub const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// A bucket's rules, and how long a day of theirs is.
+#[derive(Clone, Copy)]
+pub struct Rules<'r> {
+    /// The rules, checked.
+    pub configuration: &'r LifecycleConfiguration,
+    /// Milliseconds, more than none.
+    pub day_ms: u64,
+}
+
+impl Rules<'_> {
+    /// The time of a rule's days: they are added, and rounded up to the next end of a day.
+    fn after_days(self, from_ms: u64, days: u32) -> u64 {
+        let passed_ms = from_ms.saturating_add(u64::from(days).saturating_mul(self.day_ms));
+        passed_ms.div_ceil(self.day_ms).saturating_mul(self.day_ms)
+    }
+}
 
 /// Checks a configuration before it is kept, and names the rules that have no name.
 ///
@@ -147,25 +165,16 @@ fn is_for_version(rule: &LifecycleRule, key: &str, candidate: &Candidate<'_>) ->
         && filter.size_less_than.is_none_or(|size_bytes| candidate.size_bytes < size_bytes)
 }
 
-/// The time of a rule's days.
-fn after_days(from_ms: u64, days: u32) -> u64 {
-    from_ms.saturating_add(u64::from(days) * DAY_MS).div_ceil(DAY_MS).saturating_mul(DAY_MS)
-}
-
 /// When a current version expires by which rule: the earliest counts. The header `x-amz-expiration` says it.
 #[must_use]
-pub fn expires<'r>(
-    configuration: &'r LifecycleConfiguration,
-    key: &str,
-    candidate: &Candidate<'_>,
-) -> Option<(u64, &'r str)> {
+pub fn expires<'r>(rules: Rules<'r>, key: &str, candidate: &Candidate<'_>) -> Option<(u64, &'r str)> {
     if candidate.is_delete_marker {
         return None;
     }
-    let rules = configuration.rules.iter().filter(|rule| is_for_version(rule, key, candidate));
-    let times = rules.filter_map(|rule| {
+    let matching = rules.configuration.rules.iter().filter(|rule| is_for_version(rule, key, candidate));
+    let times = matching.filter_map(|rule| {
         let time_ms = match rule.expiration? {
-            Expiry::Days(days) => after_days(candidate.modified_ms, days),
+            Expiry::Days(days) => rules.after_days(candidate.modified_ms, days),
             Expiry::Date(date_ms) => date_ms,
         };
         Some((time_ms, rule.id.as_str()))
@@ -175,22 +184,23 @@ pub fn expires<'r>(
 
 /// When an upload that is not completed is aborted by which rule.
 #[must_use]
-pub fn aborts<'r>(configuration: &'r LifecycleConfiguration, key: &str, began_ms: u64) -> Option<(u64, &'r str)> {
-    let rules = configuration.rules.iter().filter(|rule| is_for(rule, key));
-    let times = rules.filter_map(|rule| Some((after_days(began_ms, rule.abort_upload_days?), rule.id.as_str())));
+pub fn aborts<'r>(rules: Rules<'r>, key: &str, began_ms: u64) -> Option<(u64, &'r str)> {
+    let matching = rules.configuration.rules.iter().filter(|rule| is_for(rule, key));
+    let times =
+        matching.filter_map(|rule| Some((rules.after_days(began_ms, rule.abort_upload_days?), rule.id.as_str())));
     times.min_by_key(|(time_ms, _)| *time_ms)
 }
 
 /// What is due with an object at a time. `versions` are all of them, the newest first; the first is the current one.
 #[must_use]
-pub fn due(configuration: &LifecycleConfiguration, key: &str, versions: &[Candidate<'_>], now_ms: u64) -> Vec<Due> {
+pub fn due(rules: Rules<'_>, key: &str, versions: &[Candidate<'_>], now_ms: u64) -> Vec<Due> {
     let Some(current) = versions.first() else { return Vec::new() };
     let mut due = Vec::new();
     if current.is_delete_marker && versions.len() == 1 {
-        if is_marker_due(configuration, key, current, now_ms) {
+        if is_marker_due(rules, key, current, now_ms) {
             due.push(Due::Remove(0));
         }
-    } else if expires(configuration, key, current).is_some_and(|(time_ms, _)| time_ms <= now_ms) {
+    } else if expires(rules, key, current).is_some_and(|(time_ms, _)| time_ms <= now_ms) {
         due.push(Due::Expire);
     }
     for (index, pair) in versions.windows(2).enumerate() {
@@ -200,10 +210,10 @@ pub fn due(configuration: &LifecycleConfiguration, key: &str, versions: &[Candid
         let is_due = |rule: &LifecycleRule| {
             let Some(days) = rule.noncurrent_days else { return false };
             let kept = rule.newer_noncurrent_versions.unwrap_or(0) as usize;
-            index >= kept && after_days(newer.modified_ms, days) <= now_ms
+            index >= kept && rules.after_days(newer.modified_ms, days) <= now_ms
         };
-        let mut rules = configuration.rules.iter().filter(|rule| is_for_version(rule, key, candidate));
-        if rules.any(is_due) {
+        let mut matching = rules.configuration.rules.iter().filter(|rule| is_for_version(rule, key, candidate));
+        if matching.any(is_due) {
             due.push(Due::Remove(index + 1));
         }
     }
@@ -211,11 +221,11 @@ pub fn due(configuration: &LifecycleConfiguration, key: &str, versions: &[Candid
 }
 
 /// Whether a delete marker with no version behind it goes: where a rule says so, or where the rule's days are over.
-fn is_marker_due(configuration: &LifecycleConfiguration, key: &str, marker: &Candidate<'_>, now_ms: u64) -> bool {
-    configuration.rules.iter().filter(|rule| is_for_version(rule, key, marker)).any(|rule| {
+fn is_marker_due(rules: Rules<'_>, key: &str, marker: &Candidate<'_>, now_ms: u64) -> bool {
+    rules.configuration.rules.iter().filter(|rule| is_for_version(rule, key, marker)).any(|rule| {
         rule.expired_object_delete_marker
             || match rule.expiration {
-                Some(Expiry::Days(days)) => after_days(marker.modified_ms, days) <= now_ms,
+                Some(Expiry::Days(days)) => rules.after_days(marker.modified_ms, days) <= now_ms,
                 Some(Expiry::Date(date_ms)) => date_ms <= now_ms,
                 None => false,
             }

@@ -5,6 +5,10 @@ use super::*;
 /// A midnight.
 const DAY_0: u64 = 20_000 * DAY_MS;
 
+fn daily(configuration: &LifecycleConfiguration) -> Rules<'_> {
+    Rules { configuration, day_ms: DAY_MS }
+}
+
 fn rule(change: impl FnOnce(&mut LifecycleRule)) -> LifecycleRule {
     let mut rule = LifecycleRule { id: "r".to_owned(), is_enabled: true, ..LifecycleRule::default() };
     change(&mut rule);
@@ -112,10 +116,10 @@ fn days_end_at_midnight() {
         (DAY_0 + DAY_MS - 1, DAY_0 + 3 * DAY_MS),
         (u64::MAX, u64::MAX),
     ] {
-        let (time_ms, id) = expires(&rules, "k", &version(modified_ms)).expect("a rule fits");
+        let (time_ms, id) = expires(daily(&rules), "k", &version(modified_ms)).expect("a rule fits");
         assert!(time_ms == expected_ms && id == "r", "{modified_ms}: {time_ms}");
-        assert_eq!(due(&rules, "k", &[version(modified_ms)], time_ms - 1), []);
-        assert_eq!(due(&rules, "k", &[version(modified_ms)], time_ms), [Due::Expire]);
+        assert_eq!(due(daily(&rules), "k", &[version(modified_ms)], time_ms - 1), []);
+        assert_eq!(due(daily(&rules), "k", &[version(modified_ms)], time_ms), [Due::Expire]);
     }
 }
 
@@ -141,7 +145,7 @@ fn filters_follow_the_table() {
     ];
     for (change, expected) in table {
         let rules = of(vec![expiring(1, change)]);
-        assert_eq!(expires(&rules, "key", &candidate).is_some(), expected, "{rules:?}");
+        assert_eq!(expires(daily(&rules), "key", &candidate).is_some(), expected, "{rules:?}");
     }
 }
 
@@ -149,8 +153,8 @@ fn filters_follow_the_table() {
 fn the_earliest_rule_counts() {
     let date = rule(|rule| (rule.id, rule.expiration) = ("date".to_owned(), Some(Expiry::Date(DAY_0 + DAY_MS))));
     let rules = of(vec![expiring(5, |_| ()), date]);
-    assert_eq!(expires(&rules, "k", &version(DAY_0)), Some((DAY_0 + DAY_MS, "date")));
-    assert_eq!(expires(&rules, "k", &marker(DAY_0)), None);
+    assert_eq!(expires(daily(&rules), "k", &version(DAY_0)), Some((DAY_0 + DAY_MS, "date")));
+    assert_eq!(expires(daily(&rules), "k", &marker(DAY_0)), None);
 }
 
 #[test]
@@ -162,15 +166,15 @@ fn versions_follow_the_table() {
     };
     let five: Vec<Candidate<'_>> = (1..=5).map(|days| version(days_ago(days))).collect();
     // It counts since when a version is not current, not when it was made.
-    assert_eq!(due(&noncurrent(3, None), "k", &five, now_ms), [Due::Remove(3), Due::Remove(4)]);
-    assert_eq!(due(&noncurrent(1, None), "k", &five, now_ms), [1, 2, 3, 4].map(Due::Remove));
-    assert_eq!(due(&noncurrent(1, Some(2)), "k", &five, now_ms), [3, 4].map(Due::Remove));
-    assert_eq!(due(&noncurrent(1, Some(4)), "k", &five, now_ms), []);
-    assert_eq!(due(&noncurrent(9, None), "k", &five, now_ms), []);
-    assert_eq!(due(&noncurrent(1, None), "k", &[], now_ms), []);
+    assert_eq!(due(daily(&noncurrent(3, None)), "k", &five, now_ms), [Due::Remove(3), Due::Remove(4)]);
+    assert_eq!(due(daily(&noncurrent(1, None)), "k", &five, now_ms), [1, 2, 3, 4].map(Due::Remove));
+    assert_eq!(due(daily(&noncurrent(1, Some(2))), "k", &five, now_ms), [3, 4].map(Due::Remove));
+    assert_eq!(due(daily(&noncurrent(1, Some(4))), "k", &five, now_ms), []);
+    assert_eq!(due(daily(&noncurrent(9, None)), "k", &five, now_ms), []);
+    assert_eq!(due(daily(&noncurrent(1, None)), "k", &[], now_ms), []);
     // Both at once.
     let both = of(vec![expiring(1, |rule| rule.noncurrent_days = Some(4))]);
-    assert_eq!(due(&both, "k", &five, now_ms), [Due::Expire, Due::Remove(4)]);
+    assert_eq!(due(daily(&both), "k", &five, now_ms), [Due::Expire, Due::Remove(4)]);
 }
 
 #[test]
@@ -181,20 +185,39 @@ fn delete_markers_follow_the_table() {
     let old = marker(DAY_0);
     let young = marker(now_ms - DAY_MS);
     // Alone.
-    assert_eq!(due(&markers, "k", &[young], now_ms), [Due::Remove(0)]);
-    assert_eq!(due(&days, "k", &[young], now_ms), []);
-    assert_eq!(due(&days, "k", &[old], now_ms), [Due::Remove(0)]);
+    assert_eq!(due(daily(&markers), "k", &[young], now_ms), [Due::Remove(0)]);
+    assert_eq!(due(daily(&days), "k", &[young], now_ms), []);
+    assert_eq!(due(daily(&days), "k", &[old], now_ms), [Due::Remove(0)]);
     // Before a version it stays, and no second one is made.
-    assert_eq!(due(&markers, "k", &[young, version(DAY_0)], now_ms), []);
-    assert_eq!(due(&days, "k", &[old, version(DAY_0)], now_ms), []);
+    assert_eq!(due(daily(&markers), "k", &[young, version(DAY_0)], now_ms), []);
+    assert_eq!(due(daily(&days), "k", &[old, version(DAY_0)], now_ms), []);
     // Noncurrent ones go as versions do.
     let noncurrent = of(vec![rule(|rule| rule.noncurrent_days = Some(1))]);
-    assert_eq!(due(&noncurrent, "k", &[version(DAY_0 + DAY_MS), old], now_ms), [Due::Remove(1)]);
+    assert_eq!(due(daily(&noncurrent), "k", &[version(DAY_0 + DAY_MS), old], now_ms), [Due::Remove(1)]);
 }
 
 #[test]
 fn uploads_are_aborted() {
     let rules = of(vec![rule(|rule| (rule.abort_upload_days, rule.filter.prefix) = (Some(3), Some("a".to_owned())))]);
-    assert_eq!(aborts(&rules, "abc", DAY_0 + 1), Some((DAY_0 + 4 * DAY_MS, "r")));
-    assert_eq!(aborts(&rules, "b", DAY_0), None);
+    assert_eq!(aborts(daily(&rules), "abc", DAY_0 + 1), Some((DAY_0 + 4 * DAY_MS, "r")));
+    assert_eq!(aborts(daily(&rules), "b", DAY_0), None);
+}
+
+#[test]
+fn a_day_can_be_shorter() {
+    let configuration = LifecycleConfiguration {
+        rules: vec![rule(|rule| {
+            (rule.expiration, rule.noncurrent_days, rule.abort_upload_days) = (Some(Expiry::Days(2)), Some(3), Some(1));
+        })],
+    };
+    let rules = Rules { configuration: &configuration, day_ms: 500 };
+    assert_eq!(expires(rules, "k", &version(1_000)), Some((2_000, "r")));
+    assert_eq!(expires(rules, "k", &version(1_001)), Some((2_500, "r")));
+    assert_eq!(aborts(rules, "k", 1_001), Some((2_000, "r")));
+    let versions = [version(9_000), version(1_000)];
+    assert_eq!(due(rules, "k", &versions, 9_999), []);
+    assert_eq!(due(rules, "k", &versions, 10_500), [Due::Expire, Due::Remove(1)]);
+    // A date is a date, however long a day is.
+    let dated = LifecycleConfiguration { rules: vec![rule(|rule| rule.expiration = Some(Expiry::Date(DAY_0)))] };
+    assert_eq!(expires(Rules { configuration: &dated, day_ms: 500 }, "k", &version(0)), Some((DAY_0, "r")));
 }

@@ -348,7 +348,7 @@ const EXPIRED_AT_ONCE: usize = 500;
 
 /// Removes what is due by lifecycle rules and not locked.
 pub(crate) fn expire(turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<ChangeOutput, Error> {
-    let Some(rules) = &ask.settings.lifecycle else { return Ok(ChangeOutput::reply(ObjectReply::Done)) };
+    let Some(rules) = ask.settings.lifecycle_rules() else { return Ok(ChangeOutput::reply(ObjectReply::Done)) };
     let all = ScanRequest { prefix: VERSION.to_vec(), after: None, limit: limits::SCAN_ROWS };
     let fields = turn.host.scan(&all)?;
     let rows = fields.iter().map(|(field, value)| Ok((field == VERSION, from_value(value)?)));

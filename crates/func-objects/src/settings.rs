@@ -9,6 +9,7 @@ use millrace_base::{Error, Value};
 
 use crate::access::Policy;
 use crate::access::acl::Rules;
+use crate::lifecycle;
 use crate::rows::{BucketRow, LIFECYCLE, POLICY, from_value};
 use crate::wire::SettingsOutput;
 
@@ -21,9 +22,16 @@ pub(crate) struct Settings {
     pub policy_text: Option<String>,
     pub policy: Option<Rc<Policy>>,
     pub lifecycle: Option<LifecycleConfiguration>,
+    /// Milliseconds of a day of lifecycle rules.
+    pub day_ms: u64,
 }
 
 impl Settings {
+    /// What vanishes when, if there are rules.
+    pub(crate) fn lifecycle_rules(&self) -> Option<lifecycle::Rules<'_>> {
+        self.lifecycle.as_ref().map(|configuration| lifecycle::Rules { configuration, day_ms: self.day_ms })
+    }
+
     /// Who owns new objects, and which access lists are refused or do not count.
     pub(crate) fn rules(&self) -> Rules {
         Rules { ownership: self.row.ownership.unwrap_or_default(), block: self.row.public_access.unwrap_or_default() }
@@ -36,21 +44,27 @@ impl Settings {
 }
 
 /// Settings by bucket, with the row that they were read from: where the row is another, they are read again.
-#[derive(Default)]
 pub(crate) struct SettingsCache {
+    day_ms: u64,
     known: RefCell<BTreeMap<String, (Value, Rc<Settings>)>>,
     /// Policies by their number: entities tell each other the text, which one write needs several times.
     policies: RefCell<BTreeMap<u64, Rc<Policy>>>,
 }
 
 impl SettingsCache {
+    /// With the milliseconds of a day of lifecycle rules.
+    pub(crate) fn new(day_ms: u64) -> Self {
+        Self { day_ms: day_ms.max(1), known: RefCell::default(), policies: RefCell::default() }
+    }
+
     /// Settings as another entity was told them.
     pub(crate) fn told(&self, output: SettingsOutput) -> Rc<Settings> {
         let policy = match (output.row.policy_number, output.policy.as_deref()) {
             (Some(number), Some(text)) => Some(self.policy(number, text)),
             _ => None,
         };
-        Rc::new(Settings { row: output.row, policy, policy_text: output.policy, lifecycle: output.lifecycle })
+        let (row, policy_text, lifecycle, day_ms) = (output.row, output.policy, output.lifecycle, self.day_ms);
+        Rc::new(Settings { row, policy, policy_text, lifecycle, day_ms })
     }
 
     fn policy(&self, number: u64, text: &str) -> Rc<Policy> {

@@ -80,7 +80,7 @@ fn create(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &UploadInput) -> Result<Cha
     let initiator = ask.request.requester.id.unwrap_or_default().to_owned();
     let row = UploadRow { input: kept, owner, initiator, grants, began_ms: now_ms, checksum, completed: None };
     turn.host.set(INFO, to_value(&row))?;
-    let rules = ask.settings.lifecycle.as_ref();
+    let rules = ask.settings.lifecycle_rules();
     let aborts = rules.and_then(|rules| lifecycle::aborts(rules, ask.request.key, now_ms));
     let expires = aborts.map(|(time_ms, id)| (time_ms, id.to_owned()));
     Ok(ChangeOutput::reply(ObjectReply::Upload { id: String::new(), checksum, expires }))
@@ -317,7 +317,7 @@ fn abort(turn: &mut Turn<'_>) -> Result<ChangeOutput, Error> {
 
 /// Aborts an upload that has waited too long, if it still is one.
 pub(crate) fn expire(turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<ChangeOutput, Error> {
-    let rules = ask.settings.lifecycle.as_ref();
+    let rules = ask.settings.lifecycle_rules();
     let is_due = match (info(turn)?, rules) {
         (Some(row), Some(rules)) => expire::is_upload_due(rules, ask.request.key, &row, ask.now_ms),
         _ => false,

@@ -69,6 +69,7 @@ impl Candidate {
         let Some((best, answer)) = self.best(step) else { return Takeover::GoesOn };
         self.ask(step, &answer.set);
         let has_majority = answer.set.has_majority(|node| self.answers.contains_key(&node));
+        let has_majority = has_majority || step.core.has_planted(Bug::LeadAlone);
         if !has_majority || !self.answers.contains_key(&me) {
             return Takeover::GoesOn;
         }

@@ -304,7 +304,12 @@ impl Owner {
                 self.peers.get(&node).map_or(Lsn::ZERO, |peer| peer.matched)
             }
         };
-        let reached = log.set().reached(has).unwrap_or(Lsn::ZERO);
+        let reached = if step.core.has_planted(Bug::WaitForAll) {
+            log.set().voters().map(has).min()
+        } else {
+            log.set().reached(has)
+        };
+        let reached = reached.unwrap_or(Lsn::ZERO);
         // An entry of an earlier epoch that a majority holds may still be replaced. It is committed with the first of this one.
         if reached < self.start && !step.core.has_planted(Bug::CommitOldEpoch) {
             return Reign::GoesOn;

@@ -78,6 +78,10 @@ pub enum Bug {
     KeepOwnLog,
     /// A replica that may lack entries takes part at once.
     TakePartIncomplete,
+    /// An owner leads without the promises of a majority.
+    LeadAlone,
+    /// An entry is committed only when all voters have it.
+    WaitForAll,
     /// The owner acts before an entry of its epoch is committed.
     ServeBeforeStart,
 }

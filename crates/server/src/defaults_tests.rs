@@ -95,8 +95,19 @@ fn limits_of_an_app() {
 /// What each flag of `millrace serve` is without it.
 fn settings() -> Vec<(&'static str, String)> {
     let folder = tempfile::tempdir().expect("a folder");
-    let Settings { apps, http, node, front, s3, s3_front, log, log_json, key_file, are_keys_named } =
-        Settings::of(&ServeArgs::default()).expect("defaults");
+    let Settings {
+        apps,
+        http,
+        node,
+        front,
+        s3,
+        s3_front,
+        s3_lifecycle_day_ms,
+        log,
+        log_json,
+        key_file,
+        are_keys_named,
+    } = Settings::of(&ServeArgs::default()).expect("defaults");
     assert!(apps.is_empty() && !log_json && front.allowed_hosts.is_empty() && front.tls.is_none());
     assert!(front.cors_origins.is_empty() && key_file.ends_with("keys.json"));
     assert!(s3.is_none() && s3_front.domains.is_empty() && !s3_front.allows_signature_version_2);
@@ -114,6 +125,7 @@ fn settings() -> Vec<(&'static str, String)> {
         ("--data", node.data.display().to_string()),
         ("--http", http.to_string()),
         ("--s3-region", s3_front.region),
+        ("--s3-lifecycle-day-ms", s3_lifecycle_day_ms.to_string()),
         ("--cores", "one for each processor".to_owned()),
         ("--shards", shards.to_string()),
         ("--memory", "half of the machine's".to_owned()),

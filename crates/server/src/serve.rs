@@ -81,6 +81,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let starting = Arc::new(sockets.answer_while_starting(&front)?);
     let workers = HttpWorkers::new(HttpFetcher::new(&worker_connections()));
     let of_engines = workers.clone();
+    let lifecycle_day_ms = settings.s3_lifecycle_day_ms;
     let engine: EngineMaker = Arc::new(move |shard_count| {
         let (given_up, slots) = (of_engines.clone(), of_engines.clone());
         let remote = RemoteEngine::new(
@@ -89,7 +90,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
         );
         let functions = Rc::new(JsEngine::watched(clocks(), &watchdog, overdue::this_thread()));
         let records = RecordsEngine::new(Rc::clone(&functions), shard_count);
-        let engines = Engines::new(functions).with(RECORDS_APP, records).with(OBJECTS_APP, ObjectsEngine::default());
+        let objects = ObjectsEngine::with_day(lifecycle_day_ms);
+        let engines = Engines::new(functions).with(RECORDS_APP, records).with(OBJECTS_APP, objects);
         Box::new(engines.with_file(WORKER_FILE, remote))
     });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));

@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     /// Where to listen for S3, if anywhere, and how.
     pub s3: Option<SocketAddr>,
     pub s3_front: millrace_s3::front::Options,
+    /// How long a day of lifecycle rules is, in milliseconds.
+    pub s3_lifecycle_day_ms: u64,
     /// Where API keys are, or would be.
     pub key_file: PathBuf,
     /// Somebody has named that file.
@@ -33,6 +35,10 @@ pub(crate) struct Settings {
 pub(crate) const KEY_FILE: &str = "keys.json";
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// A bucket with rules looks at all its objects each such day.
+const SHORTEST_LIFECYCLE_DAY_MS: u64 = 100;
 
 /// Without a setting, entities get this part of the machine's memory. Engines, connections and the page cache
 /// need the rest; the page cache serves the checkpoint.
@@ -106,6 +112,7 @@ impl Settings {
             front,
             s3,
             s3_front: s3_front((named.s3_region, is_null_store), &named.s3_domain, named.s3_signature_v2, connections),
+            s3_lifecycle_day_ms: lifecycle_day_ms(named.s3_lifecycle_day_ms)?,
             key_file,
             are_keys_named,
             log: named.log.unwrap_or_else(|| default::log.to_owned()),
@@ -122,6 +129,20 @@ fn is_null_store(asked: Option<bool>, s3: Option<SocketAddr>) -> Result<bool, Fa
     match (asked.unwrap_or(false), s3) {
         (true, None) => Err("--s3-anonymous-null-store needs --s3: it is what answers there".into()),
         (is_null_store, _) => Ok(is_null_store),
+    }
+}
+
+/// How long a day of lifecycle rules is.
+///
+/// # Errors
+/// If it is so short that a bucket would do nothing else, or longer than a day.
+fn lifecycle_day_ms(named: Option<u64>) -> Result<u64, Failure> {
+    match named {
+        None => Ok(DAY_MS),
+        Some(day_ms) if (SHORTEST_LIFECYCLE_DAY_MS..=DAY_MS).contains(&day_ms) => Ok(day_ms),
+        Some(day_ms) => {
+            Err(format!("--s3-lifecycle-day-ms {day_ms} is outside {SHORTEST_LIFECYCLE_DAY_MS} to {DAY_MS}").into())
+        }
     }
 }
 

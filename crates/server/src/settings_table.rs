@@ -58,6 +58,11 @@ macro_rules! with_settings {
                 arg(num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = parse_switch)
             }
             {
+                s3_lifecycle_day_ms: Option<u64>, "MILLRACE_S3_LIFECYCLE_DAY_MS", "MS", default "86400000",
+                "Only to try lifecycle rules: how long a day of theirs is, in milliseconds",
+                guide "only to [try lifecycle rules](objects.md#lifecycle-rules): how long a day of theirs is"
+            }
+            {
                 s3_anonymous_null_store: Option<bool>, "MILLRACE_S3_ANONYMOUS_NULL_STORE", "YES",
                 "Only to measure the S3 front: anybody may do anything, content is thrown away, and zeros come back",
                 guide "only to measure the S3 front: [anybody may do anything, content is thrown away, and zeros come \

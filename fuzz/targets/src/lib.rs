@@ -40,6 +40,7 @@ mod s3_chunks;
 mod s3_document;
 mod s3_form;
 mod s3_policy;
+mod s3_request;
 mod segment;
 mod server_frame;
 mod settings;
@@ -53,7 +54,7 @@ mod worker_frame;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 45] = [
+pub const TARGETS: [(&str, Target); 46] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -91,6 +92,7 @@ pub const TARGETS: [(&str, Target); 45] = [
     ("s3_document", s3_document::run),
     ("s3_form", s3_form::run),
     ("s3_policy", s3_policy::run),
+    ("s3_request", s3_request::run),
     ("segment", segment::run),
     ("server_frame", server_frame::run),
     ("settings", settings::run),

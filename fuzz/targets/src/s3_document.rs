@@ -7,7 +7,7 @@ use millrace_s3::xml::{access, configuration, delete, tagging, uploads};
 
 /// Knows one user.
 #[derive(Clone)]
-struct Ann;
+pub(crate) struct Ann;
 
 impl Users for Ann {
     fn find(&self, _: &str) -> Option<KnownUser> {

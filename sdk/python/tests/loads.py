@@ -45,6 +45,9 @@ class Load:
     def step(self) -> None:
         raise NotImplementedError
 
+    def settle(self) -> None:
+        """Waits until nothing of this load goes on in the server."""
+
     def audit(self) -> None:
         raise NotImplementedError
 
@@ -149,6 +152,10 @@ class Transfer(Load):
         self._balances[source] -= amount
         self._balances[target] += amount
 
+    def settle(self) -> None:
+        for id, *_ in self._sagas:
+            self._ended(id)
+
     def audit(self) -> None:
         assert len({id for id, *_ in self._sagas}) == len(self._sagas)
         for id, source, target, amount in self._sagas:
@@ -202,6 +209,11 @@ class Social(Load):
         posts.append(reply.json()["id"])
         if len(posts) == self._POSTS_OF_AN_AUTHOR:
             self._new_author()
+
+    def settle(self) -> None:
+        for author, posts in self._authors:
+            for follower in self._followers_of(author):
+                self._wait_for_home(follower, posts)
 
     def audit(self) -> None:
         for author, posts in self._authors:

@@ -86,6 +86,13 @@ def test_the_servers_image_is_what_others_take_it_for() -> None:
     assert 'ENTRYPOINT ["millrace"]' in lines
 
 
+@pytest.mark.parametrize("name", ["Dockerfile", "server.Dockerfile"])
+def test_hadolint_finds_nothing_in_a_dockerfile(name: str) -> None:
+    hadolint = Path(sys.executable).parent / "hadolint"
+    done = subprocess.run([hadolint, FOLDER / "docker" / name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def command_of(text: str) -> str:
     """The shell command of a Dockerfile or manifest."""
     match = re.search(r'\["sh", "-c", "(.*)"\]', text)

@@ -1,9 +1,9 @@
 //! An acknowledged operation took effect once, and a refused one never. An operation with an unknown fate took effect
 //! at most once.
 
-use super::View;
+use super::{States, View};
 
-pub fn check(view: &mut View<'_>) -> Result<(), String> {
+pub fn check<S: States>(view: &mut View<'_, S>) -> Result<(), String> {
     for operation in &view.ledger.operations {
         // A call that was only sent runs later; `messages` checks it.
         if !operation.has_mark() {

@@ -1,9 +1,9 @@
 //! A transfer is noted on both accounts or on none. The effects of a failed part of it are nowhere.
 
-use super::View;
+use super::{States, View};
 use crate::ledger::Kind;
 
-pub fn check(view: &mut View<'_>) -> Result<(), String> {
+pub fn check<S: States>(view: &mut View<'_, S>) -> Result<(), String> {
     for operation in &view.ledger.operations {
         let Kind::Transfer { from, to, via, .. } = &operation.kind else {
             continue;

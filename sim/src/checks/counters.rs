@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::View;
+use super::{States, View};
 use crate::ledger::Kind;
 
-pub fn check(view: &mut View<'_>) -> Result<(), String> {
+pub fn check<S: States>(view: &mut View<'_, S>) -> Result<(), String> {
     let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
     for operation in &view.ledger.operations {
         if let Kind::Add { key } = &operation.kind {

@@ -1,10 +1,10 @@
 //! A message arrives once if its sender's operation took effect, and never otherwise. While it is on its way it has
 //! arrived at most once.
 
-use super::View;
+use super::{States, View};
 use crate::ledger::Kind;
 
-pub fn check(view: &mut View<'_>) -> Result<(), String> {
+pub fn check<S: States>(view: &mut View<'_, S>) -> Result<(), String> {
     for operation in &view.ledger.operations {
         let (to, sent) = match &operation.kind {
             Kind::Message { from, to, .. } => {

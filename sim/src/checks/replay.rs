@@ -89,10 +89,10 @@ impl Entries {
     }
 }
 
-pub fn check(view: &mut View<'_>) -> Result<(), String> {
+pub fn check(view: &mut View<'_, Node>, entries: &Entries) -> Result<(), String> {
     for shard in (0..view.shard_count).map(ShardId) {
-        let expected = view.entries.state(shard);
-        let store = view.node.store(shard);
+        let expected = entries.state(shard);
+        let store = view.states.store(shard);
         let mut found = BTreeMap::new();
         let entities = store.scan_entities(b"", None, usize::MAX).map_err(|error| error.to_string())?;
         for entity in entities {

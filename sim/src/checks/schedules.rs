@@ -6,6 +6,7 @@ use millrace_format::{ScheduleRecord, Write};
 
 use super::{Entries, View};
 use crate::core::LoggedEntry;
+use crate::node::Node;
 use crate::rig::APP;
 use crate::workload::{FIRED, Recurring, SCHEDULED_SERVICE, recurring};
 
@@ -57,14 +58,15 @@ fn note(fired: &mut Fired, entry: &LoggedEntry, write: &Write, schedule: &Recurr
     Ok(())
 }
 
-pub fn check(view: &mut View<'_>) -> Result<(), String> {
+/// `is_started`: nothing that is due can be overdue, as every shard has just been started.
+pub fn check(view: &mut View<'_, Node>, entries: &Entries, is_started: bool) -> Result<(), String> {
     for schedule in recurring(view.shard_count) {
         let shard = shard_of_key(schedule.key.as_bytes(), view.shard_count);
-        let fired = fired(view.entries, &schedule, shard)?;
-        let is_stopped = view.node.shard(shard).is_stopped();
-        let core = view.node.core_of(shard);
+        let fired = fired(entries, &schedule, shard)?;
+        let is_stopped = view.states.shard(shard).is_stopped();
+        let core = view.states.core_of(shard);
         let now = core.now();
-        let is_late = view.is_started && fired.due.is_none_or(|due| due <= now);
+        let is_late = is_started && fired.due.is_none_or(|due| due <= now);
         if is_late && !core.is_read_only() && !is_stopped {
             return Err(format!("{} is due at {:?}, and now is {now:?}", schedule.name, fired.due));
         }

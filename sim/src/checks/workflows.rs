@@ -7,10 +7,10 @@ use millrace_base::{ErrorCode, ShardId, Value};
 use millrace_format::{InvocationResult, JournalRow, ResultState, StepKind, WorkflowRecord};
 use millrace_shard::InvocationId;
 
-use super::View;
+use super::{States, View};
 use crate::ledger::{Kind, Known, Operation};
 
-pub fn check(view: &mut View<'_>) -> Result<(), String> {
+pub fn check<S: States>(view: &mut View<'_, S>) -> Result<(), String> {
     for operation in &view.ledger.operations {
         if let Kind::Saga { from, to, via, .. } = &operation.kind {
             check_saga(view, operation, (from, to, via))?;
@@ -25,7 +25,11 @@ pub fn check(view: &mut View<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str, &str, &str)) -> Result<(), String> {
+fn check_saga<S: States>(
+    view: &mut View<'_, S>,
+    operation: &Operation,
+    (from, to, via): (&str, &str, &str),
+) -> Result<(), String> {
     let id = operation.id;
     let (here, there) =
         (view.number("account", from, &operation.mark()), view.number("account", to, &operation.mark()));
@@ -79,7 +83,11 @@ fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str
 }
 
 /// Each run notes each thing once.
-fn check_again(view: &mut View<'_>, operation: &Operation, (from, to): (&str, &str)) -> Result<(), String> {
+fn check_again<S: States>(
+    view: &mut View<'_, S>,
+    operation: &Operation,
+    (from, to): (&str, &str),
+) -> Result<(), String> {
     let id = operation.id;
     let before = view.number("note", from, &format!("before{id}"));
     let behind = view.number("note", to, &format!("behind{id}"));
@@ -105,21 +113,21 @@ fn check_again(view: &mut View<'_>, operation: &Operation, (from, to): (&str, &s
     Ok(())
 }
 
-impl View<'_> {
+impl<S: States> View<'_, S> {
     /// How often each note of a shard was told of an operation.
     fn told(&mut self, shard: ShardId, id: usize) -> Vec<i64> {
         let field = format!("told{id}");
-        let mut entities = self.node.store(shard).scan_entities(b"", None, usize::MAX).expect("the store reads");
+        let mut entities = self.states.store(shard).scan_entities(b"", None, usize::MAX).expect("the store reads");
         entities.retain(|entity| !entity.is_internal() && entity.parts().service == "note");
         let mut number = |entity| {
-            let value = self.node.store(shard).get(&entity, field.as_bytes()).expect("the store reads").cloned();
+            let value = self.states.store(shard).get(&entity, field.as_bytes()).expect("the store reads").cloned();
             value.and_then(|value| serde_json::from_slice(value.content()).ok()).unwrap_or(0)
         };
         entities.into_iter().map(&mut number).collect()
     }
 }
 
-fn check_rows(view: &mut View<'_>, shard: ShardId) -> Result<(), String> {
+fn check_rows<S: States>(view: &mut View<'_, S>, shard: ShardId) -> Result<(), String> {
     let ids = |rows: Vec<(Box<[u8]>, Value)>| rows.into_iter().map(|(field, _)| field).collect::<BTreeSet<_>>();
     let workflows = [view.rows(shard, "workflow"), view.rows(shard, "ended")];
     let is_from_a_step = |(_, value): &&(Box<[u8]>, Value)| {

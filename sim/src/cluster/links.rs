@@ -48,10 +48,22 @@ struct Inner {
     lanes: BTreeMap<(NodeId, NodeId), Lane>,
     cut: BTreeSet<(NodeId, NodeId)>,
     weather: Weather,
+    /// What is said to a node takes so much longer at most.
+    late_to: BTreeMap<NodeId, u64>,
+    /// The same for what it says.
+    late_from: BTreeMap<NodeId, u64>,
     rng: Rng,
     now_ns: u64,
     lost: u64,
     doubled: u64,
+}
+
+impl Inner {
+    fn due_ns(&mut self, from: NodeId, to: NodeId, late_ns: u64) -> u64 {
+        let more = |of: Option<&u64>| of.copied().unwrap_or_default();
+        let late_ns = late_ns + more(self.late_to.get(&to)) + more(self.late_from.get(&from));
+        self.now_ns + self.rng.below(late_ns + 1)
+    }
 }
 
 /// See the module's documentation.
@@ -66,6 +78,8 @@ impl Links {
             lanes: pairs.filter(|(from, to)| from != to).map(|pair| (pair, Lane::default())).collect(),
             cut: BTreeSet::new(),
             weather: Weather::default(),
+            late_to: BTreeMap::new(),
+            late_from: BTreeMap::new(),
             rng,
             now_ns: 0,
             lost: 0,
@@ -81,12 +95,26 @@ impl Links {
         self.0.borrow_mut().weather = weather;
     }
 
+    /// What is said to a node, and what it says, takes so much longer at most. All others are as quick as before.
+    pub fn slow_down(&self, node: NodeId, to_ns: u64, from_ns: u64) {
+        let inner = &mut *self.0.borrow_mut();
+        inner.late_to.insert(node, to_ns);
+        inner.late_from.insert(node, from_ns);
+    }
+
     pub fn cut(&self, from: NodeId, to: NodeId) {
         self.0.borrow_mut().cut.insert((from, to));
     }
 
     pub fn heal(&self) {
         self.0.borrow_mut().cut.clear();
+    }
+
+    /// All nodes are equally quick.
+    pub fn no_one_is_slow(&self) {
+        let inner = &mut *self.0.borrow_mut();
+        inner.late_to.clear();
+        inner.late_from.clear();
     }
 
     /// Whether so many nodes hear each other that this one is among a majority.
@@ -120,7 +148,7 @@ impl Links {
             1
         };
         for _ in 0..copies {
-            let due_ns = inner.now_ns + inner.rng.below(late_ns + 1);
+            let due_ns = inner.due_ns(from, to, late_ns);
             if let Some(lane) = inner.lanes.get_mut(&(from, to)) {
                 lane.loose.push(InTransit { due_ns, what: loose.clone() });
             }
@@ -137,7 +165,7 @@ impl Links {
 
     pub fn send(&self, (from, process): (NodeId, u64), to: NodeId, destination: Destination, message: CoreMessage) {
         let inner = &mut *self.0.borrow_mut();
-        let due_ns = inner.now_ns + inner.rng.below(inner.weather.late_ns + 1);
+        let due_ns = inner.due_ns(from, to, inner.weather.late_ns);
         if let Some(lane) = inner.lanes.get_mut(&(from, to)) {
             lane.firm.push_back(InTransit { due_ns, what: (process, destination, Frame::Message(message).encode()) });
         }

@@ -4,9 +4,12 @@
 //! The log of a core is a list of records of which a first part is durable. `docs/internals/simulation.md` has the rest.
 
 mod backup;
+mod clients;
+mod flows;
 mod links;
 mod node;
 mod oracle;
+mod owners;
 mod platform;
 mod world;
 
@@ -38,6 +41,14 @@ named! {
         DetourUntold = "detour-untold",
         /// A request that waits for the next owner of its shard runs at this one all the same.
         RunHandedOn = "run-handed-on",
+        /// What a shard says to one that its node does not know yet is lost.
+        ForgetForUnknown = "forget-for-unknown",
+        /// A reply of another node goes to another request that waits for one.
+        MisdirectReplies = "misdirect-replies",
+        /// An owner leads without the promises of a majority.
+        LeadAlone = "lead-alone",
+        /// An entry is committed only when all voters have it.
+        WaitForAll = "wait-for-all",
         /// A shard is handed on with what it has locked.
         HandOnLocked = "hand-on-locked",
         /// A shard that was let go of speaks on.
@@ -46,6 +57,8 @@ named! {
         AddWhileStill = "add-while-still",
         /// A node is copied before it has all that the others have.
         CopyTooEarly = "copy-too-early",
+        /// An acknowledgement of some messages is carried as one of all messages.
+        AcknowledgeTooMuch = "acknowledge-too-much",
         /// A lease runs from the receipt of its grant.
         LeaseFromReceipt = "lease-from-receipt",
         /// An entry of an earlier epoch is committed because a majority holds it.
@@ -73,7 +86,14 @@ impl ClusterBug {
             ClusterBug::HandOnLocked => Some(DriverBug::HandOnLocked),
             ClusterBug::SpeakHandedOn => Some(DriverBug::SpeakHandedOn),
             ClusterBug::AddWhileStill => Some(DriverBug::AddWhileStill),
-            ClusterBug::CopyTooEarly | ClusterBug::LeaseFromReceipt | ClusterBug::CommitOldEpoch => None,
+            ClusterBug::MisdirectReplies => Some(DriverBug::MisdirectReplies),
+            ClusterBug::ForgetForUnknown => Some(DriverBug::ForgetForUnknown),
+            ClusterBug::AcknowledgeTooMuch => Some(DriverBug::AcknowledgeTooMuch),
+            ClusterBug::CopyTooEarly
+            | ClusterBug::LeaseFromReceipt
+            | ClusterBug::CommitOldEpoch
+            | ClusterBug::LeadAlone
+            | ClusterBug::WaitForAll => None,
         }
     }
 
@@ -81,6 +101,8 @@ impl ClusterBug {
         match self {
             ClusterBug::LeaseFromReceipt => Some(millrace_replica::Bug::LeaseFromReceipt),
             ClusterBug::CommitOldEpoch => Some(millrace_replica::Bug::CommitOldEpoch),
+            ClusterBug::LeadAlone => Some(millrace_replica::Bug::LeadAlone),
+            ClusterBug::WaitForAll => Some(millrace_replica::Bug::WaitForAll),
             _ => None,
         }
     }

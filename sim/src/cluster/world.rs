@@ -4,23 +4,23 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use millrace_base::{EntityKey, Error, Name, ShardId, shard_of_key};
-use millrace_driver::Job;
+use millrace_base::{EntityKey, Name, ShardId, shard_of_key};
 use millrace_format::EntryRef;
 use millrace_replica::{EntryKind, LogEntry, NodeId, ReplicaSet};
-use millrace_shard::{Invoke, Reply, RequestInfo, Token};
+use millrace_shard::Token;
 use millrace_store::{MemoryCheckpoint, Store};
 
 use super::backup::Backups;
 use super::links::{Links, Weather};
 use super::node::{Node, Nodes, RoleNews, Shared};
 use super::oracle::Oracle;
+use super::owners::Losing;
 use super::{ClusterBug, Counts};
+use crate::disturb::Restarting;
 use crate::judge::{AtRest, judge};
-use crate::ledger::{Kind, Known, Ledger, Operation};
+use crate::ledger::{Known, Ledger, Operation};
 use crate::random::Rng;
-use crate::rig::{APP, route_call};
-use crate::script::Script;
+use crate::rig::APP;
 use crate::workload;
 
 pub(super) const MS: u64 = 1_000_000;
@@ -43,6 +43,10 @@ pub struct Plan {
     pub is_traced: bool,
     /// The only fault is that two nodes do not hear each other for most of the run. Then nobody may wait for long.
     pub is_one_pair_cut: bool,
+    /// Guidance gives shards to other nodes all the time.
+    pub is_restless: bool,
+    /// The only fault is that a node that owns nothing is slow. Nobody may wait for it.
+    pub has_slow_node: bool,
     /// Now and then, once in so many steps, a backup is taken; never for 0.
     pub backup_every: u64,
 }
@@ -51,13 +55,39 @@ impl Plan {
     /// A usual run.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, steps: 1_500, bug: None, is_traced: false, is_one_pair_cut: false, backup_every: 0 }
+        Self {
+            seed,
+            steps: 1_500,
+            bug: None,
+            is_traced: false,
+            is_one_pair_cut: false,
+            is_restless: false,
+            has_slow_node: false,
+            backup_every: 0,
+        }
+    }
+
+    /// Whether all that takes long is due to one fault.
+    fn has_one_fault(&self) -> bool {
+        self.is_one_pair_cut || self.has_slow_node
     }
 
     /// A usual run in which backups are taken.
     #[must_use]
     pub fn of_backups(seed: u64) -> Self {
         Self { backup_every: 25, ..Self::new(seed) }
+    }
+
+    /// A run in which guidance gives shards to other nodes all the time.
+    #[must_use]
+    pub fn of_restless_guidance(seed: u64) -> Self {
+        Self { steps: 3_000, is_restless: true, ..Self::new(seed) }
+    }
+
+    /// A run in which one node is slow, and owns nothing.
+    #[must_use]
+    pub fn of_a_slow_node(seed: u64) -> Self {
+        Self { has_slow_node: true, ..Self::new(seed) }
     }
 
     /// A run in which two nodes do not hear each other, and all others hear both.
@@ -98,7 +128,7 @@ struct Faults {
 /// See the module's documentation.
 pub struct World {
     pub(super) plan: Plan,
-    rng: Rng,
+    pub(super) rng: Rng,
     pub(super) shared: Shared,
     pub(super) ids: Vec<NodeId>,
     pub(super) nodes: Nodes,
@@ -108,17 +138,29 @@ pub struct World {
     faults: Faults,
     /// Draws what breaks, so that all else is drawn as it was before shards broke.
     breaks: Rng,
+    /// Draws what is done to workflows.
+    pub(super) flows: Rng,
+    pub(super) restarts: Restarting,
     /// When guidance looks for dead nodes next.
     next_look_ns: u64,
-    heal_at_ns: u64,
+    pub(super) heal_at_ns: u64,
     pub(super) counts: Counts,
     last_owner: BTreeMap<ShardId, NodeId>,
+    pub(super) losing: Option<Losing>,
+    /// A node that is slower than the others.
+    pub(super) slow: Option<NodeId>,
+    /// How long clients have waited who were answered, in nanoseconds.
+    pub(super) waited_ns: Vec<u64>,
+    /// The count that a client was told of last, and when.
+    pub(super) last_counted: Option<(String, u64)>,
+    /// Draws who looks elsewhere.
+    pub(super) looks: Rng,
     /// When the last shard was opened.
     opened_ns: u64,
     /// Operations that were open when the faults ended, and how often each had been sent.
     awaited: Vec<(usize, usize)>,
     /// When each request was sent that is not answered.
-    sent_ns: BTreeMap<Token, u64>,
+    pub(super) sent_ns: BTreeMap<Token, u64>,
     trace: Vec<String>,
 }
 
@@ -152,7 +194,7 @@ impl World {
             bug: plan.bug,
         };
         let nodes = ids.iter().map(|id| (*id, Node::new(*id, 990 + rng.below(21)))).collect();
-        let has_others = !plan.is_one_pair_cut;
+        let has_others = !plan.has_one_fault();
         let mut sometimes = |times: u64| if has_others && rng.chance(3, 4) { times } else { 0 };
         let faults = Faults {
             crash: sometimes(250),
@@ -162,6 +204,7 @@ impl World {
             move_log: sometimes(120),
             hand_on: sometimes(120),
         };
+        let faults = if plan.is_restless { Faults { appoint: 600, hand_on: 60, ..Faults::default() } } else { faults };
         let oracle = Oracle::new(&shared.sets);
         Self { rng, faults, ..Self::with(plan, shared, ids, nodes, oracle) }
     }
@@ -173,6 +216,9 @@ impl World {
             backups: Backups::new(plan.seed),
             oracle,
             breaks: Rng::new(plan.seed ^ 0xB4_EA_05),
+            flows: Rng::new(plan.seed ^ 0xF1_03),
+            looks: Rng::new(plan.seed ^ 0x10_0C),
+            restarts: Restarting::default(),
             plan,
             shared,
             ids,
@@ -183,6 +229,10 @@ impl World {
             heal_at_ns: 0,
             counts: Counts::default(),
             last_owner: BTreeMap::new(),
+            losing: None,
+            slow: None,
+            waited_ns: Vec::new(),
+            last_counted: None,
             opened_ns: 0,
             awaited: Vec::new(),
             sent_ns: BTreeMap::new(),
@@ -247,20 +297,24 @@ impl World {
             self.start(id);
         }
         self.new_weather();
+        self.slow_a_node_down();
         let cut_at = if self.plan.is_one_pair_cut { self.plan.steps / 5 } else { usize::MAX };
         for step in 0..self.plan.steps {
             let ns = self.rng.below(5 * MS);
             self.pass(ns);
             self.fault();
+            self.lose_owners();
             if step == cut_at {
                 self.cut_pair();
             }
             self.guide();
             self.issue();
+            self.disturb_workflows();
             self.move_nodes(true)?;
             self.back_up()?;
             self.look_for_those_who_wait_for_a_pair()?;
         }
+        self.look_for_those_who_waited()?;
         self.settle()
     }
 
@@ -304,8 +358,7 @@ impl World {
             2 => Weather { lost: 1, doubled: 1, late_ns: 60 * MS },
             _ => Weather { lost: 20, doubled: 10, late_ns: 20 * MS },
         };
-        if self.plan.is_one_pair_cut {
-            // All that takes long is due to the pair.
+        if self.plan.has_one_fault() || self.plan.is_restless {
             return self.shared.links.set_weather(Weather { lost: 0, doubled: 5, late_ns: 3 * MS });
         }
         self.shared.links.set_weather(weather);
@@ -318,7 +371,7 @@ impl World {
         times > 0 && self.rng.chance(1, times)
     }
 
-    fn any_node(&mut self) -> NodeId {
+    pub(super) fn any_node(&mut self) -> NodeId {
         self.ids[self.rng.index(self.ids.len())]
     }
 
@@ -352,7 +405,7 @@ impl World {
         if self.rng.chance(1, 200) {
             self.new_weather();
         }
-        if !self.plan.is_one_pair_cut && self.breaks.chance(1, 600) {
+        if !self.plan.has_one_fault() && self.breaks.chance(1, 600) {
             self.break_shard(id);
         }
     }
@@ -481,44 +534,6 @@ impl World {
         node.process.is_none() || is_still || !self.shared.links.hears_most(id, &self.ids)
     }
 
-    fn issue(&mut self) {
-        if !self.rng.chance(1, 8) {
-            return;
-        }
-        if !self.ledger.operations.is_empty() && self.rng.chance(1, 5) {
-            let id = self.rng.index(self.ledger.operations.len());
-            if self.ledger.operations[id].is_repeatable() {
-                let node = self.any_node();
-                return self.send(id, node);
-            }
-        }
-        let id = self.ledger.operations.len();
-        let drawn = loop {
-            let drawn = workload::draw(&mut self.rng, self.shared.shard_count, id);
-            let is_sent = matches!(drawn.kind, Kind::Send { .. } | Kind::Saga { .. } | Kind::Again { .. });
-            if !is_sent && !matches!(drawn.kind, Kind::Message { .. }) {
-                break drawn;
-            }
-        };
-        self.ledger.add(drawn.kind, drawn.script, drawn.idempotency_key, drawn.is_route);
-        let node = self.any_node();
-        self.send(id, node);
-    }
-
-    fn send(&mut self, id: usize, to: NodeId) {
-        let shard_count = self.shared.shard_count;
-        let Some(node) = self.nodes.get_mut(&to).filter(|node| node.process.is_some()) else { return };
-        let token = self.ledger.sending(id, node.now());
-        self.sent_ns.insert(token, self.shared.now.get());
-        let operation = &self.ledger.operations[id];
-        let core = self.rng.index(2);
-        node.request(core, token, |core| job_of(operation, core, shard_count));
-        let operation = operation.clone();
-        self.note(|| {
-            format!("op{id} comes to node {to}, attempt {}, {token:?}: {:?}", operation.attempts, operation.kind)
-        });
-    }
-
     /// What is on its way arrives, time passes at the nodes, and they work.
     fn move_nodes(&mut self, is_random: bool) -> Checked {
         let now_ns = self.now_ns();
@@ -565,22 +580,11 @@ impl World {
         }
     }
 
-    fn replied(&mut self, token: Token, result: &Result<Reply, Error>) -> Checked {
-        let id = self.ledger.replied(token, result)?;
-        self.sent_ns.remove(&token);
-        let what = match result {
-            Ok(_) => "answered",
-            Err(_) => "answered with an error",
-        };
-        self.counts.note(what, 1);
-        self.note(|| format!("op{id} is answered {result:?}"));
-        Ok(())
-    }
-
     /// The faults are over: everything is answered, everybody has everything, and what clients saw fits together.
     pub(super) fn settle(&mut self) -> Result<usize, String> {
         self.note(|| "the faults are over".to_owned());
         self.shared.links.heal();
+        self.shared.links.no_one_is_slow();
         self.shared.links.set_weather(Weather { lost: 0, doubled: 0, late_ns: MS });
         self.faults = Faults::default();
         for id in self.ids.clone() {
@@ -596,7 +600,7 @@ impl World {
         let is_open = |operation: &&Operation| operation.open > 0;
         let open = self.ledger.operations.iter().filter(is_open);
         self.awaited = open.map(|operation| (operation.id, operation.attempts)).collect();
-        self.calm(40_000)?;
+        self.calm(120_000)?;
         let looks = workload::last_looks(&self.ledger, self.shared.shard_count);
         let first = self.ledger.operations.len();
         for (kind, script) in looks {
@@ -604,12 +608,13 @@ impl World {
             let node = self.ids[id % self.ids.len()];
             self.send(id, node);
         }
-        self.calm(20_000)?;
+        self.calm(40_000)?;
         let is_answered = |operation: &Operation| matches!(operation.known, Known::Done(_));
         if let Some(operation) = self.ledger.operations[first..].iter().find(|operation| !is_answered(operation)) {
             return Err(format!("a last look at everything was not answered: {operation:?}"));
         }
         self.compare()?;
+        self.check_operations()?;
         let at_rest = self.at_rest();
         judge(&self.ledger, &at_rest, self.shared.shard_count)
     }
@@ -617,9 +622,9 @@ impl World {
     /// Goes on until everything is answered and every shard is served.
     fn calm(&mut self, at_most_ms: u64) -> Checked {
         let until_ns = self.now_ns() + at_most_ms * MS;
-        let mut quiet = 0;
+        let (mut quiet, mut is_asleep) = (0, false);
         while quiet < 200 {
-            self.pass(2 * MS);
+            self.pass(if is_asleep { 20 * MS } else { 2 * MS });
             self.guide();
             self.move_nodes(false)?;
             let is_open = |operation: &Operation| operation.open > 0;
@@ -640,6 +645,10 @@ impl World {
                 && self.shared.links.is_empty()
                 && self.nodes.values().all(|node| node.left_at_rest().iter().all(|(_, count)| *count == 0))
                 && self.is_level();
+            // Workflows sleep for seconds, and try again what failed.
+            let left = if is_rest { self.under_way() } else { Vec::new() };
+            is_asleep = left.iter().any(|(_, count)| *count > 0);
+            let is_rest = is_rest && !is_asleep;
             quiet = if is_rest { quiet + 1 } else { 0 };
             self.look_for_those_who_wait()?;
             if self.now_ns() > until_ns {
@@ -648,8 +657,10 @@ impl World {
                 let left: Vec<_> = self.nodes.values().map(Node::left_at_rest).collect();
                 let open: Vec<usize> = open.iter().map(|operation| operation.id).collect();
                 let shards = self.oracle.describe(&mut self.nodes);
+                let under_way = self.under_way();
                 return Err(format!(
-                    "it never comes to rest: served {served}, unsettled {unsettled:?}, {left:?}, open {open:?}, {shards}"
+                    "it never comes to rest: served {served}, unsettled {unsettled:?}, {left:?}, open {open:?}, \
+                     {under_way:?}, {shards}"
                 ));
             }
         }
@@ -747,26 +758,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn job_of(
-    operation: &Operation,
-    core: &mut millrace_driver::Core<super::platform::ClusterPlatform>,
-    shard_count: u16,
-) -> Job {
-    let (service, key, handler) = operation.target();
-    let idempotency_key = operation.kept_key();
-    let info = RequestInfo { time: core.now(), nonce: core.take_nonce(), idempotency_key };
-    let catalog = &core.programs.catalog;
-    if operation.is_route {
-        let script = match operation.kind {
-            Kind::Steps { is_bare: true, .. } => operation.script.clone(),
-            _ => Script::new().call(operation.callee()),
-        };
-        return Job::Route(route_call(info, catalog, &script));
-    }
-    let (program, service) = catalog.service(Some(APP), service).expect("a service");
-    let (handler, _) = catalog.handler(program, service, handler).expect("a handler");
-    let shard = shard_of_key(key.as_bytes(), shard_count);
-    Job::Invoke(shard, Invoke { info, handler, key: key.as_bytes().into(), input: operation.script.json().into() })
 }

@@ -170,6 +170,13 @@ impl Demo {
     }
 }
 
+/// Shards that a node says it has got from a lost owner.
+fn failovers(demo: &Demo, node: u16) -> u64 {
+    let metrics = demo.request(node, "GET", "/metrics", &[], b"").expect("it lives").text();
+    let count = metrics.lines().find_map(|line| line.strip_prefix("millrace_failovers_total "));
+    count.and_then(|count| count.parse().ok()).expect("the node counts them")
+}
+
 #[test]
 fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
     let data = tempfile::tempdir().expect("a folder");
@@ -180,6 +187,7 @@ fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
     demo.kill(2);
     (5..10).for_each(add_all);
     wait_until("the others know", || !demo.is_alive(2));
+    wait_until("both of its shards are counted", || failovers(&demo, 1) + failovers(&demo, 3) == 2);
     let mut again = demo.revive(2);
     wait_until("it is back", || demo.is_alive(2));
     (10..15).for_each(add_all);
@@ -189,6 +197,9 @@ fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
         wait_until("the node answers the same", || demo.values(node).as_ref() == Some(&expected));
     }
     let url = format!("http://127.0.0.1:{}", demo.http_base);
+    let printed = Command::new(binary()).args(["cluster", "guidance", "--url", &url]).output().expect("started");
+    let printed: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    assert_eq!((printed["nodes"].as_object().map(serde_json::Map::len), &printed["node"]), (Some(3), &1.into()));
     // The leader has heard the node; the one that is asked hears it when they are connected.
     wait_until("the node that is asked hears all", || {
         let status = Command::new(binary()).args(["cluster", "status", "--url", &url]).output().expect("started");

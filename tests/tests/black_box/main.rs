@@ -58,6 +58,7 @@ mod records_registry;
 mod records_triggers;
 mod retention;
 mod s3_functions;
+mod s3_lifecycle;
 mod s3_many;
 mod s3_objects;
 mod s3_slices;

@@ -66,6 +66,13 @@ pub(crate) fn cli(server: &Server, arguments: &[&str]) -> Output {
     millrace(&[&["s3"], arguments, &["--url", &server.url()]].concat())
 }
 
+/// The header that documents need, for the content of a file. Needs openssl.
+pub(crate) fn md5_header(file: &Path) -> String {
+    let command = format!("openssl md5 -binary {} | base64", file.display());
+    let md5 = Command::new("sh").arg("-c").arg(command).output().expect("run");
+    format!("content-md5:{}", String::from_utf8_lossy(&md5.stdout).trim())
+}
+
 /// The lines that a command prints.
 pub(crate) fn lines(server: &Server, arguments: &[&str]) -> Vec<Value> {
     let output = cli(server, arguments);
@@ -195,12 +202,7 @@ fn buckets_call_handlers_of_apps_that_allow_it() {
     let file = folder.path().join("delete.xml");
     std::fs::write(&file, &document).expect("written");
     let data = format!("@{}", file.display());
-    let md5 = Command::new("sh")
-        .arg("-c")
-        .arg(format!("openssl md5 -binary {} | base64", file.display()))
-        .output()
-        .expect("run");
-    let md5 = format!("content-md5:{}", String::from_utf8_lossy(&md5.stdout).trim());
+    let md5 = md5_header(&file);
     let deleted =
         s3.curl(&["-X", "POST", "--data-binary", &data, "-H", &md5, "-H", "content-type:"], "/photos?delete=");
     assert_eq!(deleted.expect("a reply").0, 200);

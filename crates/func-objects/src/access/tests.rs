@@ -14,7 +14,11 @@ fn is_told(statements: &Value, who: Option<&str>, key: &str) -> bool {
     let policy = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
     Policy::parse(&policy, "b").expect("it is valid");
     let row = BucketRow { owner: "owner".to_owned(), policy_number: Some(1), ..BucketRow::default() };
-    let settings = SettingsCache::default().told(SettingsOutput { row, policy: Some(policy), lifecycle: None });
+    let settings = SettingsCache::new(crate::lifecycle::DAY_MS).told(SettingsOutput {
+        row,
+        policy: Some(policy),
+        lifecycle: None,
+    });
     let request = ObjectRequest {
         requester: Requester { id: who, ..Requester::default() },
         bucket: "b",

@@ -171,6 +171,46 @@ pub fn uploads_become_objects_and_leave_nothing_behind() {
     assert!(world.stored.keys().all(|place| place.0 != UPLOAD), "rows of parts are left");
 }
 
+/// As many parts as S3 has, as large as an object may be. Completing writes few rows, however many parts there are.
+#[test]
+fn the_largest_upload_completes_with_few_rows() {
+    const PARTS: u16 = 10_000;
+    const LARGEST: u64 = 5 << 40;
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let id = begin(&mut world, "alice", "k");
+    let each = LARGEST / u64::from(PARTS);
+    let last = LARGEST - each * u64::from(PARTS - 1);
+    let mut parts = Vec::new();
+    for number in 1..PARTS {
+        parts.push(put_part(&mut world, "alice", "k", &id, number, each));
+    }
+    let body = world.body(1);
+    let beyond = PartInput { upload: id.clone(), number: PARTS + 1, body, copy: None };
+    let refused = world.ask("alice", "photos", "k", ObjectOperation::PutPart(Box::new(beyond)));
+    assert_eq!(refused, Err(Refusal::InvalidArgument));
+    // A byte more is too much.
+    parts.push(put_part(&mut world, "alice", "k", &id, PARTS, last + 1));
+    let refused = world.ask("alice", "photos", "k", complete(&id, &parts));
+    assert_eq!(refused, Err(Refusal::EntityTooLarge));
+    *parts.last_mut().expect("parts") = put_part(&mut world, "alice", "k", &id, PARTS, last);
+    let before = world.stored.clone();
+    let done = world.ask("alice", "photos", "k", complete(&id, &parts));
+    assert!(matches!(done, Ok(ObjectReply::Written { size_bytes: LARGEST, .. })), "{done:?}");
+    let is_new = |(place, encoded): (_, &[u8])| before.get(place).is_none_or(|old| old.encoded() != encoded);
+    let written = world.stored.iter().filter(|(place, value)| is_new((*place, value.encoded()))).count();
+    assert!(written <= 6, "{written} rows were written");
+    assert!(before.keys().all(|place| world.stored.contains_key(place)), "a row is gone");
+    assert_eq!(usage(&mut world, "photos"), (1, LARGEST));
+    // Deleted, it takes all rows and bodies along.
+    assert!(world.ask("alice", "photos", "k", delete(None)).is_ok());
+    world.deliver();
+    assert_eq!(usage(&mut world, "photos"), (0, 0));
+    // Those of its parts, and of the part that was replaced. The front lets go of one that was refused.
+    assert_eq!(world.released.len(), usize::from(PARTS) + 1);
+    assert!(world.stored.keys().all(|place| place.0 != UPLOAD), "rows of parts are left");
+}
+
 #[test]
 pub fn a_part_is_read_with_its_own_checksum() {
     let mut world = World::default();

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_base::ShardId;
 use millrace_base::metric::Counter;
+use millrace_guidance::Guidance;
 use millrace_replica::{Epoch, NodeId};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -56,6 +57,9 @@ impl Figures {
 #[derive(Debug, Default)]
 pub(crate) struct ReplicationMetrics {
     cores: Mutex<BTreeMap<usize, Figures>>,
+    /// By core: the guidance that it followed when its figures were noted last.
+    followed: Mutex<BTreeMap<usize, Arc<Guidance>>>,
+    failovers: Counter,
     // The flusher alone writes these.
     pub snapshots_sent: Counter,
     pub snapshot_sent_bytes: Counter,
@@ -65,6 +69,14 @@ pub(crate) struct ReplicationMetrics {
 impl ReplicationMetrics {
     fn note(&self, core: usize, figures: Figures) {
         self.cores.lock().unwrap_or_else(PoisonError::into_inner).insert(core, figures);
+    }
+
+    /// Counts the failovers since the core's figures were noted last: shards of `guidance` that fit, by their numbers.
+    fn note_failovers(&self, core: usize, guidance: &Arc<Guidance>, me: u16, fits: impl Fn(usize) -> bool) {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(earlier) = followed.insert(core, Arc::clone(guidance)) {
+            self.failovers.add(failovers(&earlier, guidance, me, fits));
+        }
     }
 
     fn sum(&self) -> Figures {
@@ -103,6 +115,7 @@ impl ReplicationMetrics {
             }
         }
         for (name, help, counter) in [
+            ("millrace_failovers", "Shards taken from an owner that was lost or had restarted", &self.failovers),
             ("millrace_snapshots_sent", "Shards whose rows were carried to another node", &self.snapshots_sent),
             ("millrace_snapshot_sent_bytes", "Bytes of rows carried to other nodes", &self.snapshot_sent_bytes),
             ("millrace_snapshot_received_bytes", "Bytes of rows from other nodes", &self.snapshot_received_bytes),
@@ -114,6 +127,21 @@ impl ReplicationMetrics {
     }
 }
 
+/// How many shards that fit this node has got from an owner that was lost, or has lost its memory, since `earlier`.
+fn failovers(earlier: &Guidance, guidance: &Guidance, me: u16, fits: impl Fn(usize) -> bool) -> u64 {
+    let is_lost = |owner: u16| {
+        let incarnation = |guidance: &Guidance| guidance.nodes.get(&owner).map(|entry| entry.incarnation);
+        let is_alive = guidance.nodes.get(&owner).is_some_and(|entry| entry.is_alive);
+        !is_alive || incarnation(earlier) != incarnation(guidance)
+    };
+    let shards = earlier.shards.iter().zip(&guidance.shards).enumerate();
+    let taken = shards.filter(|(shard, (before, now))| {
+        let is_taken = now.owner == me && ![0, me].contains(&before.owner);
+        is_taken && is_lost(before.owner) && fits(*shard)
+    });
+    taken.count() as u64
+}
+
 impl Cluster {
     /// Notes how the replicas of a core are. The meta shard does not count among the shards.
     pub(crate) fn note_figures(&self, core: &mut Core) {
@@ -122,6 +150,8 @@ impl Cluster {
         let leads = self.leader() == Some(me);
         let mut figures = Figures { guidance_epoch: guidance.epoch, leads, ..Figures::default() };
         let index = core.index();
+        let is_own = |shard: usize| u16::try_from(shard).is_ok_and(|shard| shared.core_of(ShardId(shard)) == index);
+        shared.replication.note_failovers(index, &guidance, me.0, is_own);
         for shard in (0..shared.shard_count()).map(ShardId).filter(|shard| shared.core_of(*shard) == index) {
             let place = guidance.shards.get(usize::from(shard.0)).filter(|place| place.owner == me.0);
             let serving = core.serving(shard);
@@ -141,7 +171,36 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
+    use millrace_guidance::{NodeEntry, Place};
+
     use super::*;
+
+    #[test]
+    fn a_shard_that_comes_from_a_lost_owner_is_a_failover_and_one_that_is_handed_on_is_none() {
+        let guidance = |owners: &[u16], alive: &[u16], incarnation: u64| {
+            let entry =
+                |node| (node, NodeEntry { is_alive: alive.contains(&node), incarnation, ..NodeEntry::default() });
+            let nodes = [1, 2, 3].map(entry).into();
+            let shards = owners.iter().map(|owner| Place { owner: *owner, ..Place::default() }).collect();
+            Arc::new(Guidance { nodes, shards, ..Guidance::default() })
+        };
+        let metrics = ReplicationMetrics::default();
+        for (owners, alive, incarnation, expected) in [
+            // What it hears first is no news.
+            ([1, 2, 3, 0], &[1, 2, 3][..], 1, 0),
+            ([1, 2, 3, 1], &[1, 2, 3], 1, 0),
+            // Handed on by node 2, which lives.
+            ([1, 1, 3, 1], &[1, 2, 3], 1, 0),
+            // Node 3 is lost, and another core has its own shards.
+            ([1, 1, 1, 1], &[1, 2], 1, 1),
+            ([3, 2, 1, 1], &[1, 2, 3], 1, 1),
+            // Both have lost their memory. The second shard is another core's.
+            ([1, 1, 1, 1], &[1, 2, 3], 2, 2),
+        ] {
+            metrics.note_failovers(0, &guidance(&owners, alive, incarnation), 1, |shard| shard != 1);
+            assert_eq!(metrics.failovers.get(), expected, "{owners:?} {alive:?}");
+        }
+    }
 
     #[test]
     fn the_cores_of_a_node_are_summed_by_follower() {

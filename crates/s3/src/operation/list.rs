@@ -55,6 +55,12 @@ fn common(head: &Head<'_>, limit_name: &'static str) -> Result<(ListRequest, Lis
 /// # Errors
 /// `InvalidArgument`.
 pub fn buckets(head: &Head<'_>) -> Result<ListRequest, S3Error> {
+    // All buckets are in this server's region. S3 answers only for the region that is asked.
+    if let Some(region) = head.query.get("bucket-region").filter(|region| *region != head.region) {
+        return Err(S3Error::new(Code::InvalidArgument, "This server has no buckets of the region that is asked for.")
+            .with("ArgumentName", "bucket-region")
+            .with("ArgumentValue", region));
+    }
     Ok(ListRequest {
         prefix: text(head, "prefix"),
         after: token(head)?.unwrap_or_default(),

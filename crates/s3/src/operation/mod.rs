@@ -104,7 +104,7 @@ impl<'a> Head<'a> {
 const UPLOAD_ID_BYTES: usize = 32;
 
 /// Headers of features that this server does not have.
-const NOT_IMPLEMENTED: [(&str, &str); 8] = [
+const NOT_IMPLEMENTED: [(&str, &str); 9] = [
     ("x-amz-server-side-encryption", "Server-side encryption"),
     ("x-amz-copy-source-server-side-encryption", "Server-side encryption"),
     ("x-amz-write-offset-bytes", "Appending to objects"),
@@ -113,6 +113,7 @@ const NOT_IMPLEMENTED: [(&str, &str); 8] = [
     ("x-amz-object-annotation", "Annotations of objects"),
     ("x-amz-object-lock-event-hold", "Holding objects by events"),
     ("x-amz-bucket-namespace", "Namespaces of buckets"),
+    ("x-amz-if-match-initiated-time", "Aborting an upload by the time of its beginning"),
 ];
 
 /// Refuses requests whose headers ask for what this server does not do.

@@ -75,6 +75,10 @@ fn lists_take_their_parameters() {
         Ok("b".to_owned())
     );
     assert_eq!(of(Action::ListObjectsV2, "continuation-token=").map(|list| list.after), Ok(String::new()));
+    for query in ["bucket-region=us-east-1&max-buckets=5", "max-buckets=5"] {
+        let buckets = given(query, &[]).parse(Action::ListBuckets, "");
+        assert!(matches!(buckets, Ok(Operation::ListBuckets(list)) if list.limit == 5), "{query}");
+    }
     let list = of(Action::ListVersions, "key-marker=k&version-id-marker=v").expect("valid");
     assert_eq!((list.after.as_str(), list.after_id.as_str()), ("k", "v"));
     for (action, query) in [
@@ -83,6 +87,7 @@ fn lists_take_their_parameters() {
         (Action::ListObjects, "encoding-type=base64"),
         (Action::ListObjectsV2, "continuation-token=%25"),
         (Action::ListVersions, "version-id-marker=v"),
+        (Action::ListBuckets, "bucket-region=eu-west-1"),
         (Action::GetObject, "partNumber=0"),
         (Action::GetObject, "partNumber=10001"),
         (Action::GetObject, "versionId="),
@@ -255,6 +260,7 @@ fn other_features_are_refused_by_their_headers() {
         "x-amz-object-lock-event-hold-duration",
         "x-amz-object-annotation-directive",
         "x-amz-bucket-namespace",
+        "x-amz-if-match-initiated-time",
     ] {
         let refused = check_headers(&given("", &[(name, "x")]).headers).map_err(|error| error.code);
         assert_eq!(refused, Err(Code::NotImplemented), "{name}");

@@ -5,6 +5,9 @@ use percent_encoding::percent_decode_str;
 use super::names::{check_bucket_name, check_key};
 use crate::error::{Code, S3Error};
 
+/// The path of `WriteGetObjectResponse`, an operation without a bucket. No bucket has such a name.
+const OBJECT_LAMBDA: &str = "WriteGetObjectResponse";
+
 /// A bucket and a key, decoded; empty where none is named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
@@ -28,6 +31,9 @@ pub fn target(host: &str, domains: &[String], path: &str) -> Result<Target, S3Er
     }
     if path.is_empty() {
         return Ok(Target::default());
+    }
+    if path == OBJECT_LAMBDA {
+        return Err(S3Error::new(Code::NotImplemented, "Object Lambda is not implemented."));
     }
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
     let bucket = decode(bucket)?;

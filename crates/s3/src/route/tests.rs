@@ -134,6 +134,8 @@ fn keys_are_taken_as_they_are() {
         ("/abc/%00".to_owned(), Code::InvalidUri),
         ("//k".to_owned(), Code::InvalidBucketName),
         ("*".to_owned(), Code::InvalidUri),
+        ("/WriteGetObjectResponse".to_owned(), Code::NotImplemented),
+        ("/WriteGetObjectResponse/k".to_owned(), Code::InvalidBucketName),
     ] {
         assert_eq!(of("x", &path).expect_err(&path).code, code);
     }

@@ -28,6 +28,7 @@ Examples:
       --peer 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000
   millrace serve --cluster-data /srv/shop/n1
   millrace cluster status --url http://10.0.0.1:8080
+  millrace cluster guidance --url http://10.0.0.1:8080
   millrace cluster join --url http://10.0.0.1:8080 --authority /srv/shop/authority --data /srv/shop/n4 \\
       --http 10.0.0.4:8080 --peer 10.0.0.4:7000
   millrace cluster drain 2 --url http://10.0.0.1:8080
@@ -57,6 +58,10 @@ enum ClusterCommand {
     Demo(DemoArgs),
     /// Show the nodes of a cluster, and which shards they own
     Status(NodeArgs),
+    /// Print the guidance that a node follows, as JSON
+    ///
+    /// It is the answer of `GET /cluster`: the epoch, the nodes, and for each shard its owner and replicas.
+    Guidance(NodeArgs),
     /// Make the directory of one more node for a cluster that runs
     ///
     /// Carry it to its machine, and start `millrace serve --cluster-data` there. The node gets its share of the shards then.
@@ -235,6 +240,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterCommand::Init(args) => make::init(args),
         ClusterCommand::Demo(args) => demo::run(args),
         ClusterCommand::Status(node) => status::show(node),
+        ClusterCommand::Guidance(node) => status::print(node),
         ClusterCommand::Join(args) => nodes::join(args),
         ClusterCommand::Drain(args) => nodes::drain(args),
         ClusterCommand::Remove(args) => nodes::remove(args),

@@ -1,4 +1,4 @@
-//! `millrace cluster status`: the guidance, for people.
+//! `millrace cluster status`: the guidance, for people. `millrace cluster guidance`: the same, for programs.
 
 use serde_json::Value;
 
@@ -15,6 +15,16 @@ pub(super) fn show(node: &NodeArgs) -> Result<(), Failure> {
     let client = client(node)?;
     let guidance = block_on(client.guidance())?;
     print!("{}", render(&guidance));
+    Ok(())
+}
+
+/// Prints the guidance that a node follows.
+///
+/// # Errors
+/// As [`show`].
+pub(super) fn print(node: &NodeArgs) -> Result<(), Failure> {
+    let client = client(node)?;
+    println!("{:#}", block_on(client.guidance())?);
     Ok(())
 }
 
