@@ -191,8 +191,7 @@ mod tests {
         for (url, reason) in [
             ("h2c://example.com", "needs a secret"),
             ("h2c://localhost/?a", "has a query"),
-            ("h2c://h2c://localhost", "URL"),
-            ("h2://localhost", "only http"),
+            ("h2://localhost", "the worker's URL"),
         ] {
             let error = check(url, None).expect_err(url);
             assert!(error.message.contains(reason), "{url}: {}", error.message);
