@@ -1,8 +1,7 @@
 //! HTTP requests to servers outside: [`millrace_func::Fetcher`] over HTTP/1.1 and TLS. To workers it speaks HTTP/2 too.
 //!
 //! Read in this order: `request` (what is sent, and what is not), `fetcher` (one exchange, from its turn to the last
-//! byte), `connect` (name, socket, TLS), `pool` (idle connections),
-//! `shares` (connections over HTTP/2).
+//! byte), `connect` (name, socket, TLS). Then `pool` (idle connections) and `shares` (connections over HTTP/2).
 //!
 //! Promises:
 //! - It connects to what [`millrace_func::FetchTarget`] reads in the URL, which is what the app's policy judged. A
