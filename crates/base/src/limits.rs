@@ -365,6 +365,16 @@ pub const FETCH_IDLE_PER_HOST: usize = 64;
 /// that is about to close.
 pub const FETCH_IDLE_MS: u64 = 4_000;
 
+/// Streams on one HTTP/2 connection to a server outside, at most. Servers commonly allow 100 or more; with more requests
+/// another connection is opened.
+pub const FETCH_HTTP2_STREAMS: usize = 100;
+
+/// What a server may send ahead on one HTTP/2 stream, in bytes: most turns of workers fit.
+pub const FETCH_HTTP2_STREAM_WINDOW: u32 = 256 << 10;
+
+/// What a server may send ahead on one HTTP/2 connection, in bytes. It bounds the memory of a connection nobody reads.
+pub const FETCH_HTTP2_CONNECTION_WINDOW: u32 = 4 << 20;
+
 /// Names that one node resolves at once. Each takes a thread for as long as a silent name server does not answer.
 pub const FETCH_LOOKUPS: usize = 16;
 

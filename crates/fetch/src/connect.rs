@@ -1,4 +1,4 @@
-//! Opens a connection: name → address → socket → TLS → HTTP/1.1.
+//! Opens a connection: name → address → socket → TLS → HTTP/1.1 or HTTP/2.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use millrace_base::limits;
 use millrace_func::{FetchHost, FetchOrigin};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,7 +17,8 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::pool::Pool;
+use crate::pool::{Key, Pool, Protocol};
+use crate::shares::Shares;
 use crate::{Options, Roots, tls};
 
 /// How many addresses of one name are tried.
@@ -35,10 +36,22 @@ impl Drop for Aborted {
     }
 }
 
-/// One connection; dropping it closes it.
+/// One connection over HTTP/1.1; dropping it closes it.
 pub(crate) struct Connection {
-    pub(crate) sender: SendRequest<Full<Bytes>>,
+    pub(crate) sender: http1::SendRequest<Full<Bytes>>,
     _driver: Aborted,
+}
+
+/// One connection over HTTP/2; dropping it closes it.
+pub(crate) struct Connection2 {
+    pub(crate) sender: http2::SendRequest<Full<Bytes>>,
+    _driver: Aborted,
+}
+
+/// What a server speaks on a new connection.
+pub(crate) enum Opened {
+    Http1(Connection),
+    Http2(Connection2),
 }
 
 /// Opens connections, no more than allowed.
@@ -47,6 +60,7 @@ pub(crate) struct Connector {
     sockets: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
     roots: Roots,
+    offers_http2: bool,
     tls: OnceCell<TlsConnector>,
 }
 
@@ -56,35 +70,48 @@ impl Connector {
             sockets: Arc::new(Semaphore::new(options.connections.max(1))),
             lookups: Arc::new(Semaphore::new(options.lookups.max(1))),
             roots: options.roots.clone(),
+            offers_http2: options.offers_http2,
             tls: OnceCell::new(),
         }
     }
 
     /// Opens a connection. The caller holds a turn, and there are as many turns as sockets. So if all sockets are
     /// taken, at least one of them is idle or already closing.
-    pub(crate) async fn connect(&self, origin: &FetchOrigin, pool: &Pool) -> Result<Connection, String> {
+    pub(crate) async fn connect(&self, key: &Key, pool: &Pool, shares: &Shares) -> Result<Opened, String> {
+        let origin = &key.origin;
         let sockets = Arc::clone(&self.sockets);
         let permit = match sockets.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                drop(pool.take_oldest());
+                if pool.take_oldest().is_none() {
+                    shares.close_idle();
+                }
                 sockets.acquire_owned().await.map_err(|error| error.to_string())?
             }
         };
         let stream = self.open_socket(origin).await?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         if !origin.is_tls {
-            return start(stream, permit).await;
+            return match key.protocol {
+                Protocol::Http2 => start_http2(stream, permit).await,
+                Protocol::Negotiated => start(stream, permit).await,
+            };
         }
         let name = tls::server_name(&origin.host)?;
         let connected = self.tls().await?.connect(name, stream).await;
-        start(connected.map_err(|error| format!("no TLS connection: {error}"))?, permit).await
+        let stream = connected.map_err(|error| format!("no TLS connection: {error}"))?;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => start_http2(stream, permit).await,
+            _ => start(stream, permit).await,
+        }
     }
 
     async fn tls(&self) -> Result<&TlsConnector, String> {
         let load = async || {
-            let roots = self.roots.clone();
-            tokio::task::spawn_blocking(move || tls::load(&roots)).await.map_err(|error| error.to_string())?
+            let (roots, offers_http2) = (self.roots.clone(), self.offers_http2);
+            tokio::task::spawn_blocking(move || tls::load(&roots, offers_http2))
+                .await
+                .map_err(|error| error.to_string())?
         };
         self.tls.get_or_try_init(load).await
     }
@@ -124,7 +151,7 @@ impl Connector {
     }
 }
 
-async fn start<S>(stream: S, permit: OwnedSemaphorePermit) -> Result<Connection, String>
+async fn start<S>(stream: S, permit: OwnedSemaphorePermit) -> Result<Opened, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -139,5 +166,25 @@ where
         let _ended = connection.await;
         drop(permit);
     });
-    Ok(Connection { sender, _driver: Aborted(driver.abort_handle()) })
+    Ok(Opened::Http1(Connection { sender, _driver: Aborted(driver.abort_handle()) }))
+}
+
+/// The peer may push nothing. Its header lists and frames have limits, and a window bounds what it sends unread.
+async fn start_http2<S>(stream: S, permit: OwnedSemaphorePermit) -> Result<Opened, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .max_header_list_size(u32::try_from(limits::FETCH_RESPONSE_HEADER_BYTES).unwrap_or(u32::MAX))
+        .initial_stream_window_size(limits::FETCH_HTTP2_STREAM_WINDOW)
+        .initial_connection_window_size(limits::FETCH_HTTP2_CONNECTION_WINDOW)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let driver = tokio::spawn(async move {
+        // The exchanges get its error through `sender`. On an idle connection it is not an error.
+        let _ended = connection.await;
+        drop(permit);
+    });
+    Ok(Opened::Http2(Connection2 { sender, _driver: Aborted(driver.abort_handle()) }))
 }

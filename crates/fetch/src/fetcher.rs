@@ -14,15 +14,16 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::connect::{Connection, Connector};
-use crate::pool::{Key, Pool};
+use crate::connect::{Connection, Connector, Opened};
+use crate::pool::{Key, Pool, Protocol};
+use crate::shares::{Lease, Shares};
 use crate::{Options, request, response};
 
 /// How long a connection may take after a response until it is ready for another request. It takes one turn of the
 /// runtime. The exception is a server that answered before it had read the request, and does not read on.
 const READY: Duration = Duration::from_millis(20);
 
-/// Fetches over HTTP/1.1, with or without TLS. Clones share their connections.
+/// Fetches over HTTP/1.1 and HTTP/2, with or without TLS. Clones share their connections.
 #[derive(Clone)]
 pub struct HttpFetcher {
     shared: Arc<Shared>,
@@ -33,6 +34,7 @@ struct Shared {
     turns: Semaphore,
     connector: Connector,
     pool: Arc<Pool>,
+    shares: Arc<Shares>,
 }
 
 impl HttpFetcher {
@@ -43,6 +45,7 @@ impl HttpFetcher {
             turns: Semaphore::new(options.connections.max(1)),
             connector: Connector::new(options),
             pool: Arc::new(Pool::new(options)),
+            shares: Arc::new(Shares::new(options)),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -71,7 +74,15 @@ impl HttpFetcher {
     /// # Errors
     /// [`Failure`].
     pub async fn exchange(&self, request: FetchRequest) -> Result<FetchResponse, Failure> {
-        self.shared.fetch(request).await
+        self.shared.fetch(request, Protocol::Negotiated).await
+    }
+
+    /// As [`HttpFetcher::exchange`], over HTTP/2 from the first byte on, as the caller knows that the server speaks it.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn exchange_http2(&self, request: FetchRequest) -> Result<FetchResponse, Failure> {
+        self.shared.fetch(request, Protocol::Http2).await
     }
 }
 
@@ -79,7 +90,7 @@ impl Fetcher for HttpFetcher {
     fn fetch(&self, mut request: FetchRequest) -> Fetching {
         request.timeout_ms = request.timeout_ms.min(limits::FETCH_LONGEST_MS);
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.fetch(request).await.map_err(|failure| failure.error) })
+        Box::pin(async move { shared.fetch(request, Protocol::Negotiated).await.map_err(|failure| failure.error) })
     }
 }
 
@@ -107,16 +118,37 @@ impl Stage {
     }
 }
 
+/// What an exchange goes over.
+enum Link {
+    /// A connection of its own, for as long as it lasts.
+    Whole(Connection),
+    /// A stream of a shared connection.
+    Stream(#[expect(dead_code, reason = "it is held")] Lease),
+}
+
+/// What a request may be sent over.
+enum Reached {
+    Whole(Connection),
+    Stream(Lease),
+}
+
+/// How far an exchange has come.
+struct Progress {
+    stage: Stage,
+    /// The shared connection that it is on.
+    share: Option<u64>,
+}
+
 /// A response that has arrived completely, and the connection that it came over.
 struct Finished<'a> {
     response: FetchResponse,
+    link: Link,
     key: Key,
-    connection: Connection,
     turn: SemaphorePermit<'a>,
 }
 
 impl Shared {
-    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, Failure> {
+    async fn fetch(&self, request: FetchRequest, protocol: Protocol) -> Result<FetchResponse, Failure> {
         let timeout_ms = request.timeout_ms;
         let limit_bytes = request.response_bytes;
         let prepared = request::prepare(request)?;
@@ -126,15 +158,21 @@ impl Shared {
         let Ok(runtime) = Handle::try_current() else {
             return Err(failed("there is no runtime to fetch on".to_owned()).into());
         };
-        let key = Key { runtime: runtime.id(), origin: prepared.origin };
-        let mut stage = Stage::Turn;
-        let exchange = self.exchange(key, prepared.message, limit_bytes, &mut stage);
-        match timeout(Duration::from_millis(timeout_ms), exchange).await {
+        let key = Key { runtime: runtime.id(), origin: prepared.origin, protocol };
+        let mut progress = Progress { stage: Stage::Turn, share: None };
+        let exchange = self.exchange(key.clone(), prepared.message, limit_bytes, &mut progress);
+        let ended = timeout(Duration::from_millis(timeout_ms), exchange).await;
+        let Progress { stage, share } = progress;
+        match ended {
             Ok(Ok(finished)) => Ok(self.keep(finished).await),
             Ok(Err(reason)) => {
                 Err(Failure { error: failed(reason), is_late: false, is_unsent: stage.is_before_sending() })
             }
             Err(_) => {
+                // Nobody may be there any more: others take another connection.
+                if let Some(id) = share {
+                    self.shares.retire(&key, id);
+                }
                 let error = failed(format!("not finished within {timeout_ms} ms, while {}", stage.describe()));
                 Err(Failure { error, is_late: true, is_unsent: stage.is_before_sending() })
             }
@@ -146,13 +184,13 @@ impl Shared {
         key: Key,
         message: Request<Full<Bytes>>,
         limit_bytes: usize,
-        stage: &mut Stage,
+        progress: &mut Progress,
     ) -> Result<Finished<'_>, String> {
         let turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
-        let (connection, response) = self.send(&key, message, stage).await?;
-        *stage = Stage::Body;
+        let (link, response) = self.send(&key, message, progress).await?;
+        progress.stage = Stage::Body;
         let response = response::read(response, limit_bytes).await?;
-        Ok(Finished { response, key, connection, turn })
+        Ok(Finished { response, link, key, turn })
     }
 
     /// Sends over a kept connection, or a new one. The server may have closed a kept one meanwhile. If that shows while
@@ -161,37 +199,104 @@ impl Shared {
         &self,
         key: &Key,
         mut message: Request<Full<Bytes>>,
-        stage: &mut Stage,
-    ) -> Result<(Connection, Response<Incoming>), String> {
+        progress: &mut Progress,
+    ) -> Result<(Link, Response<Incoming>), String> {
         while let Some(mut connection) = self.pool.take(key) {
             // A core that was busy has not seen the close yet: the runtime looks at its sockets now.
             yield_now().await;
-            *stage = Stage::Response;
+            progress.stage = Stage::Response;
             match connection.sender.try_send_request(message).await {
-                Ok(response) => return Ok((connection, response)),
+                Ok(response) => return Ok((Link::Whole(connection), response)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => message = unsent,
                     None => return Err(describe(&error.into_error())),
                 },
             }
         }
-        *stage = Stage::Connection;
-        let mut connection = self.connector.connect(&key.origin, &self.pool).await?;
-        *stage = Stage::Response;
-        let response = connection.sender.send_request(message).await.map_err(|error| describe(&error))?;
-        Ok((connection, response))
+        loop {
+            progress.stage = Stage::Connection;
+            let lease = match self.reach(key).await? {
+                Reached::Whole(mut connection) => {
+                    progress.stage = Stage::Response;
+                    let response = connection.sender.send_request(message).await.map_err(|error| describe(&error))?;
+                    return Ok((Link::Whole(connection), response));
+                }
+                Reached::Stream(lease) => lease,
+            };
+            // As above.
+            yield_now().await;
+            match send_stream(lease, key, message, progress).await {
+                Ok(answered) => return Ok(answered),
+                Err((reason, None)) => return Err(reason),
+                Err((_, Some(unsent))) => message = *unsent,
+            }
+        }
+    }
+
+    /// A new connection, or a stream of a shared one. Requests that come together wait for the one that opens it.
+    async fn reach(&self, key: &Key) -> Result<Reached, String> {
+        let may_share = key.protocol == Protocol::Http2 || key.origin.is_tls;
+        let opening = if may_share { self.shares.opening(key) } else { None };
+        let Some(opening) = opening else {
+            return self.open(key).await;
+        };
+        if let Some(lease) = self.shares.take(key) {
+            return Ok(Reached::Stream(lease));
+        }
+        let _held = opening.lock().await;
+        match self.shares.take(key) {
+            Some(lease) => Ok(Reached::Stream(lease)),
+            None => self.open(key).await,
+        }
+    }
+
+    async fn open(&self, key: &Key) -> Result<Reached, String> {
+        match self.connector.connect(key, &self.pool, &self.shares).await? {
+            Opened::Http1(connection) => {
+                if key.origin.is_tls {
+                    self.shares.chose_http1(key, true);
+                }
+                Ok(Reached::Whole(connection))
+            }
+            Opened::Http2(connection) => {
+                self.shares.chose_http1(key, false);
+                Ok(Reached::Stream(self.shares.add(key, connection)))
+            }
+        }
     }
 
     /// Keeps the connection before it gives the turn up, so that the exchange that gets the turn finds it.
     async fn keep(&self, finished: Finished<'_>) -> FetchResponse {
-        let Finished { response, key, mut connection, turn } = finished;
-        if let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await {
+        let Finished { response, link, key, turn } = finished;
+        if let Link::Whole(mut connection) = link
+            && let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await
+        {
             // All turns are taken: other exchanges wait for one, and will want a connection at once.
             let is_wanted = self.turns.available_permits() == 0;
             self.pool.put(key, connection, is_wanted);
         }
         drop(turn);
         response
+    }
+}
+
+/// Sends over HTTP/2. A request of which nothing was sent comes back with the error.
+async fn send_stream(
+    mut lease: Lease,
+    key: &Key,
+    message: Request<Full<Bytes>>,
+    progress: &mut Progress,
+) -> Result<(Link, Response<Incoming>), (String, Option<Box<Request<Full<Bytes>>>>)> {
+    let kept = message.clone();
+    let message = request::to_http2(message, &key.origin).map_err(|reason| (reason, None))?;
+    progress.stage = Stage::Response;
+    progress.share = Some(lease.id);
+    match lease.sender.try_send_request(message).await {
+        Ok(response) => Ok((Link::Stream(lease), response)),
+        Err(mut error) => {
+            let unsent = error.take_message().map(|_| Box::new(kept));
+            Err((describe(&error.into_error()), unsent))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
-//! HTTP requests of functions to servers outside: [`millrace_func::Fetcher`] over HTTP/1.1 and TLS.
+//! HTTP requests to servers outside: [`millrace_func::Fetcher`] over HTTP/1.1 and TLS. To workers it speaks HTTP/2 too.
 //!
 //! Read in this order: `request` (what is sent, and what is not), `fetcher` (one exchange, from its turn to the last
-//! byte), `connect` (name, socket, TLS), `pool` (idle connections).
+//! byte), `connect` (name, socket, TLS). Then `pool` (idle connections) and `shares` (connections over HTTP/2).
 //!
 //! Promises:
 //! - It connects to what [`millrace_func::FetchTarget`] reads in the URL, which is what the app's policy judged. A
@@ -11,7 +11,7 @@
 //! - Connections, idle ones included, are bounded over all cores. An exchange that has to wait for a turn waits within
 //!   its time limit.
 //! - A request is sent at most once. It is sent again only if nothing of it was sent, on a kept connection that the
-//!   server had closed. A dropped future closes its connection.
+//!   server had closed. A dropped future closes its connection; over HTTP/2 it resets its stream.
 //! - A connection stays on the runtime that opened it, so a busy core delays its own fetches only.
 //!
 //! Must not know apps, policies, retries or journals. The caller has decided before which app may fetch what, and how
@@ -23,6 +23,7 @@ mod options;
 mod pool;
 mod request;
 mod response;
+mod shares;
 mod tls;
 
 pub use fetcher::{Failure, HttpFetcher};

@@ -14,6 +14,8 @@ pub struct Options {
     pub idle_ms: u64,
     /// Names that are resolved at once. At least 1.
     pub lookups: usize,
+    /// Whether servers that are reached over TLS may choose HTTP/2.
+    pub offers_http2: bool,
     /// The authorities from which a server's certificate must come.
     pub roots: Roots,
 }
@@ -25,6 +27,7 @@ impl Default for Options {
             idle_per_host: limits::FETCH_IDLE_PER_HOST,
             idle_ms: limits::FETCH_IDLE_MS,
             lookups: limits::FETCH_LOOKUPS,
+            offers_http2: false,
             roots: Roots::System,
         }
     }

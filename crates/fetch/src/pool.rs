@@ -16,6 +16,16 @@ use crate::connect::{Aborted, Connection};
 pub(crate) struct Key {
     pub(crate) runtime: runtime::Id,
     pub(crate) origin: FetchOrigin,
+    pub(crate) protocol: Protocol,
+}
+
+/// How the version of HTTP is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1; over TLS what the server chooses of those offered.
+    Negotiated,
+    /// HTTP/2, which the caller knows that the server speaks.
+    Http2,
 }
 
 /// The idle connections of all runtimes.

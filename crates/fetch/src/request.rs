@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, Uri};
+use http::{HeaderMap, Method, Request, Uri, Version};
 use http_body_util::Full;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::{FetchOrigin, FetchRequest, FetchTarget};
@@ -58,6 +58,23 @@ pub(crate) fn prepare(request: FetchRequest) -> Result<Prepared, Error> {
     *message.uri_mut() = uri;
     *message.headers_mut() = headers;
     Ok(Prepared { origin: target.origin().clone(), message })
+}
+
+/// Writes the request as HTTP/2 has it: with scheme and authority in place of the header `host`.
+///
+/// # Errors
+/// A sentence: the URL cannot be written so.
+pub(crate) fn to_http2(
+    mut message: Request<Full<Bytes>>,
+    origin: &FetchOrigin,
+) -> Result<Request<Full<Bytes>>, String> {
+    let scheme = if origin.is_tls { "https" } else { "http" };
+    let text = format!("{scheme}://{}{}", origin.authority(), message.uri());
+    *message.uri_mut() =
+        text.parse().map_err(|error: http::uri::InvalidUri| format!("the URL cannot be sent: {error}"))?;
+    message.headers_mut().remove(HOST);
+    *message.version_mut() = Version::HTTP_2;
+    Ok(message)
 }
 
 fn checked_method(text: &str) -> Result<Method, Error> {

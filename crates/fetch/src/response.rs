@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use millrace_base::limits;
 use millrace_func::FetchResponse;
 
 use crate::fetcher::describe;
@@ -20,6 +21,10 @@ pub(crate) async fn read(response: Response<Incoming>, limit_bytes: usize) -> Re
     let (head, mut body) = response.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err("the server switched to another protocol without being asked".to_owned());
+    }
+    // Over HTTP/1.1 the parser counts them.
+    if head.headers.len() > limits::FETCH_RESPONSE_HEADERS {
+        return Err(format!("the response has more than {} headers", limits::FETCH_RESPONSE_HEADERS));
     }
     let too_large = || format!("the response's body has more than {limit_bytes} bytes, the limit of this fetch");
     // The length that `content-length` announces; for a chunked body, 0.

@@ -11,7 +11,7 @@ use millrace_func::FetchHost;
 use crate::Roots;
 
 /// Reads the certificate authorities. Takes milliseconds, and reads files.
-pub(crate) fn load(roots: &Roots) -> Result<TlsConnector, String> {
+pub(crate) fn load(roots: &Roots, offers_http2: bool) -> Result<TlsConnector, String> {
     let mut store = RootCertStore::empty();
     match roots {
         Roots::System => {
@@ -38,7 +38,8 @@ pub(crate) fn load(roots: &Roots) -> Result<TlsConnector, String> {
         .map_err(|error| error.to_string())?
         .with_root_certificates(store)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let offered: &[&[u8]] = if offers_http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

@@ -50,5 +50,5 @@ pub use worker::{
     AttemptToken, Concurrency, DialledVersion, Discovery, Entering, Exchanging, NoWorkers, OLDEST_WORKER_PROTOCOL,
     ProtocolRange, WORKER_FILE, WORKER_PROTOCOL, WorkerAddress, WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind,
     WorkerMode, WorkerRoute, WorkerSchedule, WorkerService, WorkerSettings, WorkerSlot, WorkerTurn, Workers,
-    connections,
+    connections, worker_http_url,
 };

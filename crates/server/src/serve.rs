@@ -160,6 +160,7 @@ fn worker_connections() -> millrace_fetch::Options {
     millrace_fetch::Options {
         connections: limits::WORKER_CONNECTIONS,
         idle_per_host: limits::WORKER_CONNECTIONS,
+        offers_http2: true,
         ..millrace_fetch::Options::default()
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::limits;
 use millrace_fetch::{HttpFetcher, Options};
-use millrace_func::{FetchRequest, FetchTarget};
+use millrace_func::{FetchRequest, FetchTarget, worker_http_url};
 
 /// A case asks for nothing that takes longer.
 const TIMEOUT_MS: u64 = 5_000;
@@ -49,21 +49,24 @@ pub struct HttpTransport {
     runtime: tokio::runtime::Runtime,
     fetcher: HttpFetcher,
     url: String,
+    is_http2: bool,
     base_path: String,
 }
 
 impl HttpTransport {
-    /// Requests below `url`.
+    /// Requests below `url`, which is what a deployment may have.
     ///
     /// # Errors
     /// It is not a URL; or the system gives no sockets.
     pub fn new(url: &str) -> Result<Self, String> {
-        let url = url.trim_end_matches('/').to_owned();
+        let (url, is_http2) = worker_http_url(url.trim_end_matches('/'));
+        let url = url.into_owned();
         let target = FetchTarget::parse(&url).map_err(|error| error.message.to_string())?;
         let base_path = target.path_and_query().trim_end_matches('/').to_owned();
+        let options = Options { offers_http2: true, ..Options::default() };
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-        Ok(Self { runtime, fetcher: HttpFetcher::new(&Options::default()), url, base_path })
+        Ok(Self { runtime, fetcher: HttpFetcher::new(&options), url, is_http2, base_path })
     }
 }
 
@@ -78,7 +81,13 @@ impl Transport for HttpTransport {
             response_bytes: limits::WORKER_ATTEMPT_BYTES,
             retries: 0,
         };
-        let response = self.runtime.block_on(self.fetcher.exchange(request));
+        let response = self.runtime.block_on(async {
+            if self.is_http2 {
+                self.fetcher.exchange_http2(request).await
+            } else {
+                self.fetcher.exchange(request).await
+            }
+        });
         let response = response.map_err(|failure| failure.error.message.to_string())?;
         let content_type = response.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let content_type = content_type.map(|(_, value)| value.clone()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The workers of one program.
 
 use millrace_base::Error;
-use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument};
+use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument, worker_http_url};
 
 /// Where the workers of a program are, and what they want.
 #[derive(Debug)]
@@ -22,20 +22,30 @@ pub(crate) type DeploymentName = (String, u64);
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerUrl {
     text: String,
+    /// As it is fetched.
+    http_url: String,
     path: String,
+    is_http2: bool,
 }
 
 impl WorkerUrl {
     /// Reads a URL.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let text = text.trim_end_matches('/').to_owned();
-        let target = FetchTarget::parse(&text)?;
-        Ok(Self { text, path: target.path_and_query().trim_end_matches('/').to_owned() })
+        let (http_url, is_http2) = worker_http_url(&text);
+        let http_url = http_url.into_owned();
+        let path = FetchTarget::parse(&http_url)?.path_and_query().trim_end_matches('/').to_owned();
+        Ok(Self { text, http_url, path, is_http2 })
     }
 
     /// URL and path of something below it.
     pub(crate) fn below(&self, path: &str) -> (String, String) {
-        (format!("{}{path}", self.text), format!("{}{path}", self.path))
+        (format!("{}{path}", self.http_url), format!("{}{path}", self.path))
+    }
+
+    /// Whether the worker speaks HTTP/2 from the first byte on.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     pub(crate) fn text(&self) -> &str {

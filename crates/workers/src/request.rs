@@ -66,7 +66,9 @@ pub(crate) async fn ask(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerR
     }
     let request =
         FetchRequest { method: method.to_owned(), url: target, headers, body, timeout_ms, response_bytes, retries: 0 };
-    match fetcher.exchange(request).await {
+    let exchanged =
+        if url.is_http2() { fetcher.exchange_http2(request).await } else { fetcher.exchange(request).await };
+    match exchanged {
         Ok(response) => body_of(url, response),
         Err(Failure { error, is_late, is_unsent }) => {
             let what = error.message.split_once(": ").map_or(&*error.message, |(_, what)| what);

@@ -3,5 +3,6 @@
 mod answers;
 mod connections;
 mod hostile;
+mod http2;
 mod support;
 mod tls;

@@ -1,5 +1,6 @@
 //! The file that makes an app one of workers.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use millrace_api::{Error, ErrorCode};
@@ -34,6 +35,16 @@ impl fmt::Display for WorkerAddress {
     }
 }
 
+/// The URL that a worker's requests go to, and whether they are HTTP/2 from the first byte on. A worker's URL may have the
+/// scheme `h2c`: HTTP/2 without TLS, as Knative and Cloud Run call it.
+#[must_use]
+pub fn worker_http_url(url: &str) -> (Cow<'_, str>, bool) {
+    match url.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("h2c") => (format!("http://{rest}").into(), true),
+        _ => (url.into(), false),
+    }
+}
+
 impl WorkerAddress {
     /// Refuses workers that anybody could be, or could invoke.
     ///
@@ -45,7 +56,7 @@ impl WorkerAddress {
             return refused(format!("the worker's secret has fewer than {SECRET_BYTES} bytes"));
         }
         let WorkerAddress::Url(url) = self else { return Ok(()) };
-        let target = match FetchTarget::parse(url) {
+        let target = match FetchTarget::parse(&worker_http_url(url).0) {
             Ok(target) => target,
             Err(error) => return refused(format!("the worker's URL: {}", error.message)),
         };
@@ -168,6 +179,23 @@ mod tests {
         let stored = br#"{"address":{"url":"http://a"},"discovery":{"protocol":{"min":1,"max":1},"mode":"request-reply","services":[]}}"#;
         let read = WorkerDocument::from_json(stored).expect("valid");
         assert_eq!(read.to_json(), stored);
+    }
+
+    #[test]
+    fn a_url_may_say_http2_without_tls_and_is_checked_like_others() {
+        assert_eq!(worker_http_url("H2C://a:1/b"), ("http://a:1/b".into(), true));
+        assert_eq!(worker_http_url("https://a/h2c://b"), ("https://a/h2c://b".into(), false));
+        let check = |url: &str, secret| WorkerAddress::Url(url.to_owned()).check(secret);
+        assert_eq!(check("h2c://127.0.0.1:8081", None), Ok(()));
+        assert_eq!(check("h2c://example.com", Some("0123456789abcdef")), Ok(()));
+        for (url, reason) in [
+            ("h2c://example.com", "needs a secret"),
+            ("h2c://localhost/?a", "has a query"),
+            ("h2://localhost", "the worker's URL"),
+        ] {
+            let error = check(url, None).expect_err(url);
+            assert!(error.message.contains(reason), "{url}: {}", error.message);
+        }
     }
 
     #[test]

@@ -1,0 +1,172 @@
+//! HTTP/2 connections. Many exchanges share one, each as a stream of its own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2::SendRequest;
+use millrace_base::limits;
+use tokio::time::Instant;
+
+use crate::Options;
+use crate::connect::{Aborted, Connection2};
+use crate::pool::Key;
+
+/// The HTTP/2 connections of all runtimes.
+pub(crate) struct Shares {
+    places: Mutex<Places>,
+    idle_time: Duration,
+}
+
+#[derive(Default)]
+struct Places {
+    by_key: HashMap<Key, Place>,
+    next_id: u64,
+}
+
+/// What is known of one server.
+#[derive(Default)]
+struct Place {
+    open: Vec<Share>,
+    /// Held while a connection is opened, so that requests that come together open one.
+    opening: Arc<tokio::sync::Mutex<()>>,
+    /// It chose HTTP/1.1 the last time. Its connections serve one exchange each, so they are opened side by side.
+    is_http1: bool,
+}
+
+struct Share {
+    id: u64,
+    connection: Connection2,
+    streams: usize,
+    /// It gets no further streams, and is closed after its last.
+    is_retired: bool,
+    used: Instant,
+    _reaper: Aborted,
+}
+
+/// One stream's place on a connection. Dropping it gives the place back.
+pub(crate) struct Lease {
+    shares: Arc<Shares>,
+    key: Key,
+    pub(crate) id: u64,
+    pub(crate) sender: SendRequest<Full<Bytes>>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut places = self.shares.lock();
+        let Some(place) = places.by_key.get_mut(&self.key) else { return };
+        let Some(index) = place.open.iter().position(|share| share.id == self.id) else { return };
+        let share = &mut place.open[index];
+        share.streams -= 1;
+        share.used = Instant::now();
+        let ended = (share.is_retired && share.streams == 0).then(|| place.open.swap_remove(index));
+        drop(places);
+        drop(ended);
+    }
+}
+
+impl Shares {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self { places: Mutex::default(), idle_time: Duration::from_millis(options.idle_ms) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream on a connection that has room for one.
+    pub(crate) fn take(self: &Arc<Self>, key: &Key) -> Option<Lease> {
+        let mut places = self.lock();
+        let open = &mut places.by_key.get_mut(key)?.open;
+        open.retain(|share| !share.connection.sender.is_closed());
+        let has_room = |share: &&mut Share| !share.is_retired && share.streams < limits::FETCH_HTTP2_STREAMS;
+        let share = open.iter_mut().find(has_room)?;
+        share.streams += 1;
+        let (id, sender) = (share.id, share.connection.sender.clone());
+        drop(places);
+        Some(Lease { shares: Arc::clone(self), key: key.clone(), id, sender })
+    }
+
+    /// Who holds this lock opens the next connection; `None` if the server speaks HTTP/1.1.
+    pub(crate) fn opening(&self, key: &Key) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        let mut places = self.lock();
+        let place = places.by_key.entry(key.clone()).or_default();
+        (!place.is_http1).then(|| Arc::clone(&place.opening))
+    }
+
+    /// Takes note of the version that the server chose.
+    pub(crate) fn chose_http1(&self, key: &Key, is_http1: bool) {
+        self.lock().by_key.entry(key.clone()).or_default().is_http1 = is_http1;
+    }
+
+    /// Shares a new connection, and gives its first stream.
+    pub(crate) fn add(self: &Arc<Self>, key: &Key, connection: Connection2) -> Lease {
+        let mut places = self.lock();
+        let id = places.next_id;
+        places.next_id += 1;
+        let reaper = tokio::spawn(close_when_idle(Arc::downgrade(self), key.clone(), id, self.idle_time));
+        let sender = connection.sender.clone();
+        let _reaper = Aborted(reaper.abort_handle());
+        let share = Share { id, connection, streams: 1, is_retired: false, used: Instant::now(), _reaper };
+        places.by_key.entry(key.clone()).or_default().open.push(share);
+        drop(places);
+        Lease { shares: Arc::clone(self), key: key.clone(), id, sender }
+    }
+
+    /// Gives a connection no further streams. Those it has may end.
+    pub(crate) fn retire(&self, key: &Key, id: u64) {
+        let mut places = self.lock();
+        let Some(place) = places.by_key.get_mut(key) else { return };
+        let Some(index) = place.open.iter().position(|share| share.id == id) else { return };
+        place.open[index].is_retired = true;
+        let ended = (place.open[index].streams == 0).then(|| place.open.swap_remove(index));
+        drop(places);
+        drop(ended);
+    }
+
+    /// Closes a connection without streams, whichever server it leads to. It says whether there was one.
+    pub(crate) fn close_idle(&self) -> bool {
+        let mut places = self.lock();
+        let idle = |share: &Share| share.streams == 0;
+        let found = places.by_key.values_mut().find_map(|place| {
+            let index = place.open.iter().position(idle)?;
+            Some(place.open.swap_remove(index))
+        });
+        drop(places);
+        found.is_some()
+    }
+
+    fn remove(&self, key: &Key, is_it: impl Fn(&Share) -> bool) -> Option<Share> {
+        let mut places = self.lock();
+        let open = &mut places.by_key.get_mut(key)?.open;
+        let index = open.iter().position(is_it)?;
+        Some(open.swap_remove(index))
+    }
+
+    /// How long a connection has been without streams; `None` if it is gone.
+    fn idle_for(&self, key: &Key, id: u64) -> Option<Duration> {
+        let places = self.lock();
+        let share = places.by_key.get(key)?.open.iter().find(|share| share.id == id)?;
+        Some(if share.streams == 0 { share.used.elapsed() } else { Duration::ZERO })
+    }
+}
+
+/// Closes a connection that nobody has used for a while.
+async fn close_when_idle(shares: Weak<Shares>, key: Key, id: u64, idle_time: Duration) {
+    let mut wait = idle_time;
+    loop {
+        tokio::time::sleep(wait).await;
+        let Some(shares) = shares.upgrade() else { return };
+        let Some(idle) = shares.idle_for(&key, id) else { return };
+        if idle >= idle_time {
+            let closed = shares.remove(&key, |share| share.id == id && share.streams == 0);
+            drop(closed);
+            wait = idle_time;
+        } else {
+            wait = idle_time - idle;
+        }
+    }
+}
