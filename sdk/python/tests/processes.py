@@ -73,6 +73,13 @@ def gunicorn_worker(app: str, folder: Path, processes: int, secret: str | None =
     return WorkerProcess(command, folder, f"http://127.0.0.1:{port}", secret)
 
 
+def hypercorn_worker(app: str, folder: Path, secret: str | None = None) -> WorkerProcess:
+    """As uvicorn_worker, over HTTP/2 without TLS."""
+    port = free_port()
+    command = [sys.executable, "-m", "hypercorn", app, "--bind", f"127.0.0.1:{port}", "--log-level", "warning"]
+    return WorkerProcess(command, folder, f"h2c://127.0.0.1:{port}", secret)
+
+
 def dialing_worker(services: str, folder: Path, url: str, app: str) -> WorkerProcess:
     """A worker of ``module:services`` that dials the server at this URL."""
     command = [sys.executable, "-m", "millrace.connect", services, "--url", url, "--app", app]

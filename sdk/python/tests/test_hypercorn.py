@@ -1,0 +1,70 @@
+"""hypercorn serves a worker over HTTP/2 without TLS; the server knows it by the scheme ``h2c``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loads import Hotel, Load, Running, Transfer
+from processes import EXAMPLES, SECRET, WorkerProcess, deploy, hypercorn_worker
+
+from millrace import Client
+from millrace.testing import Node
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server"),
+    pytest.mark.skipif(not EXAMPLES.exists(), reason="the examples are in the repository only"),
+]
+_SECONDS = 120.0
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    node = Node()
+    try:
+        node.start()
+        yield node
+    finally:
+        node.close()
+
+
+@pytest.fixture
+def worker() -> Iterator[WorkerProcess]:
+    worker = hypercorn_worker("app:app", EXAMPLES, SECRET)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.kill()
+
+
+def connections_to(worker: WorkerProcess) -> int:
+    """How many connections the worker's port has, of those that are open."""
+    port = f":{int(worker.url.rsplit(':', 1)[1]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(1 for row in rows if row[1].endswith(port) and row[3] == "01")
+
+
+def test_audits_are_exact_over_http2_though_the_worker_is_killed(
+    node: Node, worker: WorkerProcess, tmp_path: Path
+) -> None:
+    assert worker.url.startswith("h2c://")
+    deploy(node, "python", worker.url, tmp_path, secret=SECRET)
+    with Client(node.url) as client:
+        loads: list[Load] = [Hotel(client, 1), Transfer(client, 2), Transfer(client, 3, "other")]
+        for load in loads:
+            load.prepare()
+        running = Running(loads)
+        running.start()
+        for _ in range(2):
+            running.wait_for_progress(3, _SECONDS)
+            worker.kill()
+            worker.start()
+        running.wait_for_progress(3, _SECONDS)
+        # One for each core of the node that has called it, and one that is about to close.
+        assert 1 <= connections_to(worker) <= (os.cpu_count() or 1) + 1
+        running.end()
+        for load in loads:
+            load.audit()
