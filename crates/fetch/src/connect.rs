@@ -60,7 +60,7 @@ pub(crate) struct Connector {
     sockets: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
     roots: Roots,
-    offers_http2: bool,
+    pub(crate) offers_http2: bool,
     tls: OnceCell<TlsConnector>,
 }
 

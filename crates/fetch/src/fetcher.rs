@@ -235,7 +235,8 @@ impl Shared {
 
     /// A new connection, or a stream of a shared one. Requests that come together wait for the one that opens it.
     async fn reach(&self, key: &Key) -> Result<Reached, String> {
-        let may_share = key.protocol == Protocol::Http2 || key.origin.is_tls;
+        // Functions reach any number of servers, of none of which anything is kept here.
+        let may_share = key.protocol == Protocol::Http2 || key.origin.is_tls && self.connector.offers_http2;
         let opening = if may_share { self.shares.opening(key) } else { None };
         let Some(opening) = opening else {
             return self.open(key).await;
@@ -253,7 +254,7 @@ impl Shared {
     async fn open(&self, key: &Key) -> Result<Reached, String> {
         match self.connector.connect(key, &self.pool, &self.shares).await? {
             Opened::Http1(connection) => {
-                if key.origin.is_tls {
+                if key.origin.is_tls && self.connector.offers_http2 {
                     self.shares.chose_http1(key, true);
                 }
                 Ok(Reached::Whole(connection))
