@@ -155,8 +155,10 @@ impl Carrier {
     fn get(self: &Arc<Self>, node: NodeId, name: BodyName) -> tokio::task::JoinHandle<bool> {
         let carrier = Arc::clone(self);
         tokio::task::spawn_local(async move {
+            // One that is on its way for somebody else is not here yet, and may not come: the next look sees.
+            let has_come = carrier.obtain_from(node, name).await && carrier.store.bodies.has(name);
             // One that the other node does not have any more was freed meanwhile.
-            carrier.obtain_from(node, name).await || carrier.is_gone(node, name).await
+            has_come || carrier.is_gone(node, name).await
         })
     }
 
