@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use millrace_base::limits;
 use millrace_func::{FetchHost, FetchOrigin};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,6 +26,9 @@ const ADDRESSES: usize = 8;
 
 /// How long one address may stay silent before the next one is tried.
 const ADDRESS_TRY: Duration = Duration::from_secs(2);
+
+/// How often a PING asks whether the peer of an HTTP/2 connection with streams is there, and how long it may take to answer.
+const PING_EVERY: Duration = Duration::from_secs(10);
 
 /// Ends a task with its owner.
 pub(crate) struct Aborted(pub(crate) AbortHandle);
@@ -175,6 +178,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        // Until the peer has said how many streams it takes, one is open. It would refuse those beyond.
+        .initial_max_send_streams(1)
+        // A peer that is gone without a word is noticed before a request runs out of time.
+        .keep_alive_interval(Some(PING_EVERY))
+        .keep_alive_timeout(PING_EVERY)
         .max_header_list_size(u32::try_from(limits::FETCH_RESPONSE_HEADER_BYTES).unwrap_or(u32::MAX))
         .initial_stream_window_size(limits::FETCH_HTTP2_STREAM_WINDOW)
         .initial_connection_window_size(limits::FETCH_HTTP2_CONNECTION_WINDOW)
