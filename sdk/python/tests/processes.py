@@ -11,10 +11,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from millrace.testing import Node
 
 SECRET = "known to both ends"
 EXAMPLES = Path(__file__).parents[3] / "examples" / "python"
+needs_server = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
+needs_examples = pytest.mark.skipif(not EXAMPLES.exists(), reason="the examples are in the repository only")
 _DEPLOY_SECONDS = 60.0
 _STOP_SECONDS = 60.0
 

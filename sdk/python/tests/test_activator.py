@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,27 +9,14 @@ from pathlib import Path
 import pytest
 from activator import Activator, Scale
 from loads import Hotel, Load, Running, Social, Transfer
-from processes import EXAMPLES, SECRET, deploy, uvicorn_worker
+from processes import EXAMPLES, SECRET, deploy, needs_examples, needs_server, uvicorn_worker
 
 from millrace import Client
 from millrace.testing import Node
 
-pytestmark = [
-    pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server"),
-    pytest.mark.skipif(not EXAMPLES.exists(), reason="the examples are in the repository only"),
-]
+pytestmark = [needs_server, needs_examples]
 SCALE = Scale(killed=0.015)
 _SECONDS = 120.0
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    node = Node()
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
 
 
 @pytest.fixture

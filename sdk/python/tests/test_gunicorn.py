@@ -11,27 +11,14 @@ from pathlib import Path
 
 import pytest
 from loads import Hotel, Load, Running, Transfer
-from processes import EXAMPLES, SECRET, WorkerProcess, deploy, gunicorn_worker
+from processes import EXAMPLES, SECRET, WorkerProcess, deploy, gunicorn_worker, needs_examples, needs_server
 
 from millrace import Client
 from millrace.testing import Node
 
-pytestmark = [
-    pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server"),
-    pytest.mark.skipif(not EXAMPLES.exists(), reason="the examples are in the repository only"),
-]
+pytestmark = [needs_server, needs_examples]
 PROCESSES = 2
 _SECONDS = 120.0
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    node = Node()
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
 
 
 @pytest.fixture

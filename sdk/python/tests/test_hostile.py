@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 from hostile_worker import ANSWERS, DISCOVERIES, ENDLESS, LARGE, MIB, HostileWorker, document
-from processes import deploy, uvicorn_worker
+from processes import deploy, needs_server, uvicorn_worker
 
 from millrace import Client
 from millrace._protocol.frames import Type, encode
 from millrace.testing import Node
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server"),
+    needs_server,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc"),
 ]
 # Bounds that a loaded machine keeps. A server that waits for the hostile worker, or keeps what it sends, does not.

@@ -8,26 +8,13 @@ from pathlib import Path
 
 import pytest
 from loads import Hotel, Load, Running, Transfer
-from processes import EXAMPLES, SECRET, WorkerProcess, deploy, hypercorn_worker
+from processes import EXAMPLES, SECRET, WorkerProcess, deploy, hypercorn_worker, needs_examples, needs_server
 
 from millrace import Client
 from millrace.testing import Node
 
-pytestmark = [
-    pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server"),
-    pytest.mark.skipif(not EXAMPLES.exists(), reason="the examples are in the repository only"),
-]
+pytestmark = [needs_server, needs_examples]
 _SECONDS = 120.0
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    node = Node()
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
 
 
 @pytest.fixture

@@ -13,30 +13,17 @@ from pathlib import Path
 
 import pytest
 from loads import KINDS, Load, Running
-from processes import EXAMPLES, WorkerProcess, deploy, dialing_worker, uvicorn_worker
+from processes import EXAMPLES, WorkerProcess, deploy, dialing_worker, needs_examples, needs_server, uvicorn_worker
 
 from millrace import Client
 from millrace.testing import Node
 
-pytestmark = [
-    pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server"),
-    pytest.mark.skipif(not EXAMPLES.exists(), reason="the examples are in the repository only"),
-]
+pytestmark = [needs_server, needs_examples]
 KILLS = int(os.environ.get("MILLRACE_KILLS", "6"))
 SEED = int(os.environ.get("MILLRACE_KILLS_SEED", "1"))
 #: What each load has had answered between two kills.
 OPERATIONS = 3
 _PROGRESS_SECONDS = 240.0
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    node = Node()
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
 
 
 @pytest.fixture(params=["the server dials", "the worker dials"])

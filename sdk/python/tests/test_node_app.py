@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import deploy
+from processes import deploy, needs_server
 
 from millrace import Client
 from millrace.testing import Node
@@ -34,7 +34,6 @@ def strips_types() -> bool:
 
 
 needs_node = pytest.mark.skipif(not strips_types(), reason="there is no Node.js that strips types, and no amaro")
-needs_server = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
 pytestmark = needs_node
 
 
@@ -59,16 +58,6 @@ class NodeWorker:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    node = Node()
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
 
 
 @pytest.fixture(scope="module")

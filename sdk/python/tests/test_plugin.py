@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
 from bank import Account, Trip, services
+from processes import needs_server
 
 from millrace import Abort
 from millrace.testing import Isolated, Running
 
 __all__ = ["services"]  # The fixture finds them here.
 
-pytestmark = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
+pytestmark = needs_server
 
 
 def test_a_transfer(millrace: Isolated) -> None:

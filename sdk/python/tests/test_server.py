@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bank import Account, Pair, Trip
-from processes import SECRET, WorkerProcess, deploy, uvicorn_worker
+from processes import SECRET, WorkerProcess, deploy, needs_server, uvicorn_worker
 
 from millrace import Abort, CallError, Client, MillraceError
 from millrace.testing import Node
 
-pytestmark = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
+pytestmark = needs_server
 
 
 @pytest.fixture(scope="module")
