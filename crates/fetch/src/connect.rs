@@ -63,7 +63,7 @@ pub(crate) struct Connector {
     sockets: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
     roots: Roots,
-    pub(crate) offers_http2: bool,
+    offers_http2: bool,
     tls: OnceCell<TlsConnector>,
 }
 
@@ -76,6 +76,11 @@ impl Connector {
             offers_http2: options.offers_http2,
             tls: OnceCell::new(),
         }
+    }
+
+    /// Whether connections to this server may be HTTP/2.
+    pub(crate) fn may_be_http2(&self, key: &Key) -> bool {
+        key.protocol == Protocol::Http2 || key.origin.is_tls && self.offers_http2
     }
 
     /// Opens a connection. The caller holds a turn, and there are as many turns as sockets. So if all sockets are
@@ -164,12 +169,20 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
+    Ok(Opened::Http1(Connection { sender, _driver: drive(connection, permit) }))
+}
+
+/// Drives a connection until it ends, and keeps its permit for so long.
+fn drive(
+    connection: impl Future<Output = Result<(), hyper::Error>> + Send + 'static,
+    permit: OwnedSemaphorePermit,
+) -> Aborted {
     let driver = tokio::spawn(async move {
-        // The exchange gets its error through `sender`. On an idle connection it is not an error.
+        // The exchanges get its error through their sender. On an idle connection it is not an error.
         let _ended = connection.await;
         drop(permit);
     });
-    Ok(Opened::Http1(Connection { sender, _driver: Aborted(driver.abort_handle()) }))
+    Aborted(driver.abort_handle())
 }
 
 /// The peer may push nothing. Its header lists and frames have limits, and a window bounds what it sends unread.
@@ -190,10 +203,5 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
-    let driver = tokio::spawn(async move {
-        // The exchanges get its error through `sender`. On an idle connection it is not an error.
-        let _ended = connection.await;
-        drop(permit);
-    });
-    Ok(Opened::Http2(Connection2 { sender, _driver: Aborted(driver.abort_handle()) }))
+    Ok(Opened::Http2(Connection2 { sender, _driver: drive(connection, permit) }))
 }

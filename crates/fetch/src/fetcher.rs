@@ -236,8 +236,7 @@ impl Shared {
     /// A new connection, or a stream of a shared one. Requests that come together wait for the one that opens it.
     async fn reach(&self, key: &Key) -> Result<Reached, String> {
         // Functions reach any number of servers, of none of which anything is kept here.
-        let may_share = key.protocol == Protocol::Http2 || key.origin.is_tls && self.connector.offers_http2;
-        let opening = if may_share { self.shares.opening(key) } else { None };
+        let opening = if self.connector.may_be_http2(key) { self.shares.opening(key) } else { None };
         let Some(opening) = opening else {
             return self.open(key).await;
         };
@@ -254,7 +253,7 @@ impl Shared {
     async fn open(&self, key: &Key) -> Result<Reached, String> {
         match self.connector.connect(key, &self.pool, &self.shares).await? {
             Opened::Http1(connection) => {
-                if key.origin.is_tls && self.connector.offers_http2 {
+                if self.connector.may_be_http2(key) {
                     self.shares.chose_http1(key, true);
                 }
                 Ok(Reached::Whole(connection))

@@ -56,15 +56,10 @@ pub(crate) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut places = self.shares.lock();
-        let Some(place) = places.by_key.get_mut(&self.key) else { return };
-        let Some(index) = place.open.iter().position(|share| share.id == self.id) else { return };
-        let share = &mut place.open[index];
-        share.streams -= 1;
-        share.used = Instant::now();
-        let ended = (share.is_retired && share.streams == 0).then(|| place.open.swap_remove(index));
-        drop(places);
-        drop(ended);
+        self.shares.change(&self.key, self.id, |share| {
+            share.streams -= 1;
+            share.used = Instant::now();
+        });
     }
 }
 
@@ -118,11 +113,17 @@ impl Shares {
 
     /// Gives a connection no further streams. Those it has may end.
     pub(crate) fn retire(&self, key: &Key, id: u64) {
+        self.change(key, id, |share| share.is_retired = true);
+    }
+
+    /// Changes a connection, if it is there, and closes it if it is retired and has no streams then.
+    fn change(&self, key: &Key, id: u64, change: impl FnOnce(&mut Share)) {
         let mut places = self.lock();
         let Some(place) = places.by_key.get_mut(key) else { return };
         let Some(index) = place.open.iter().position(|share| share.id == id) else { return };
-        place.open[index].is_retired = true;
-        let ended = (place.open[index].streams == 0).then(|| place.open.swap_remove(index));
+        let share = &mut place.open[index];
+        change(share);
+        let ended = (share.is_retired && share.streams == 0).then(|| place.open.swap_remove(index));
         drop(places);
         drop(ended);
     }
@@ -139,18 +140,19 @@ impl Shares {
         found.is_some()
     }
 
-    fn remove(&self, key: &Key, is_it: impl Fn(&Share) -> bool) -> Option<Share> {
+    /// Closes a connection that has been without streams for the idle time. Else says how long to wait, if it is there.
+    fn close_if_idle(&self, key: &Key, id: u64) -> Option<Duration> {
         let mut places = self.lock();
         let open = &mut places.by_key.get_mut(key)?.open;
-        let index = open.iter().position(is_it)?;
-        Some(open.swap_remove(index))
-    }
-
-    /// How long a connection has been without streams; `None` if it is gone.
-    fn idle_for(&self, key: &Key, id: u64) -> Option<Duration> {
-        let places = self.lock();
-        let share = places.by_key.get(key)?.open.iter().find(|share| share.id == id)?;
-        Some(if share.streams == 0 { share.used.elapsed() } else { Duration::ZERO })
+        let index = open.iter().position(|share| share.id == id)?;
+        let idle = if open[index].streams == 0 { open[index].used.elapsed() } else { Duration::ZERO };
+        if idle < self.idle_time {
+            return Some(self.idle_time - idle);
+        }
+        let closed = open.swap_remove(index);
+        drop(places);
+        drop(closed);
+        None
     }
 }
 
@@ -160,13 +162,7 @@ async fn close_when_idle(shares: Weak<Shares>, key: Key, id: u64, idle_time: Dur
     loop {
         tokio::time::sleep(wait).await;
         let Some(shares) = shares.upgrade() else { return };
-        let Some(idle) = shares.idle_for(&key, id) else { return };
-        if idle >= idle_time {
-            let closed = shares.remove(&key, |share| share.id == id && share.streams == 0);
-            drop(closed);
-            wait = idle_time;
-        } else {
-            wait = idle_time - idle;
-        }
+        let Some(left) = shares.close_if_idle(&key, id) else { return };
+        wait = left;
     }
 }
