@@ -139,9 +139,9 @@ impl DirtyIndex {
         F: Fn(u32) -> &'a [u8] + Copy + 'a,
     {
         let (group, rest) = low.split_at(group_end(low));
-        let (length, rest) = (group.len(), rest.to_vec());
-        let first = self.groups.get(group).into_iter();
-        let first = first.flat_map(move |entities| entities.from(rest.clone(), move |index| &key_of(index)[length..]));
+        let length = group.len();
+        let first = self.groups.get(group);
+        let first = first.map(|entities| entities.from(rest.to_vec(), move |index| &key_of(index)[length..]));
         // Without a whole group, `low` may lie before, at or after groups, never inside one.
         let next_group = if group.is_empty() { Bound::Included(low) } else { Bound::Excluded(group) };
         let others = self.groups.range::<[u8], _>((next_group, Bound::Unbounded));
@@ -149,7 +149,7 @@ impl DirtyIndex {
             let length = group.len();
             entities.from(Vec::new(), move |index| &key_of(index)[length..])
         });
-        first.chain(others)
+        first.into_iter().flatten().chain(others)
     }
 }
 
