@@ -10,6 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use millrace_client::{Call, Client, ClientError, ClientOptions};
 use millrace_io::{Clock as _, RealClock};
 use serde::Deserialize;
@@ -161,7 +162,7 @@ async fn owned(shared: &Shared) -> String {
 /// One client: a payment after the other, until the load ends.
 async fn pay_on(shared: Rc<Shared>, client: u32) -> Result<(), String> {
     let mut payment = 0_u32;
-    let mut route = Route { node: client as usize, away: vec![None; shared.clients.len()] };
+    let mut route = Route::from(client as usize, &shared);
     while shared.started.elapsed() < shared.length {
         payment += 1;
         // Each client's steps through the accounts are others', so that they meet now and then.
@@ -181,6 +182,10 @@ struct Route {
 }
 
 impl Route {
+    fn from(node: usize, shared: &Shared) -> Self {
+        Self { node, away: vec![None; shared.clients.len()] }
+    }
+
     /// The next node, past those that gave no answer lately; the next one where that is all of them.
     fn next(&mut self) -> usize {
         let count = self.away.len();
@@ -197,21 +202,26 @@ async fn pay(shared: &Shared, route: &mut Route, idempotency_key: &str, (from, t
     let payer = shared.account(from);
     let call = Call::new(SERVICE, &payer, "pay").json(text).idempotency_key(idempotency_key);
     let begun = Instant::now();
-    loop {
-        let node = route.next();
-        let error = match shared.clients[node].call(&call).await {
-            Ok(_) => break,
-            Err(error) => error,
-        };
-        if !is_repeated(&error) || begun.elapsed() > UNANSWERED {
-            return Err(format!("a payment from {from} to {to} has no answer after {:?}: {error}", begun.elapsed()));
-        }
-        shared.figures.borrow_mut().repeated();
-        route.away[node] = Some(Instant::now());
-        tokio::time::sleep(PAUSE).await;
-    }
+    ask(shared, route, &call).await.map_err(|error| format!("a payment from {from} to {to}: {error}"))?;
     shared.figures.borrow_mut().answered(begun.elapsed());
     Ok(())
+}
+
+/// The answer to a call, of one node after the other until one gives it.
+async fn ask(shared: &Shared, route: &mut Route, call: &Call<'_>) -> Result<Bytes, String> {
+    let begun = Instant::now();
+    loop {
+        let node = route.next();
+        match shared.clients[node].call(call).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if is_repeated(&error) && begun.elapsed() < UNANSWERED => {
+                shared.figures.borrow_mut().repeated();
+                route.away[node] = Some(Instant::now());
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(format!("no answer after {:?}: {error}", begun.elapsed())),
+        }
+    }
 }
 
 /// Whether another node may answer. With an idempotency key it is safe to ask.
@@ -221,33 +231,21 @@ fn is_repeated(error: &ClientError) -> bool {
 
 /// Reads all accounts, and compares them with what the clients know.
 async fn audit(shared: &Shared) -> Result<(), Failure> {
+    let (answered, repeated, longest) = shared.figures.borrow().sums();
     let (mut balance, mut paid) = (0, 0);
+    let mut route = Route::from(0, shared);
     for account in 0..ACCOUNTS {
-        let books = books(shared, &shared.account(account)).await?;
+        let account = shared.account(account);
+        let answer = ask(shared, &mut route, &Call::new(SERVICE, &account, "books")).await;
+        let answer = answer.map_err(|error| format!("the books of account {account}: {error}"))?;
+        let books: Books = serde_json::from_slice(&answer)?;
         balance += books.balance;
         paid += books.paid;
     }
-    let (answered, repeated, longest) = shared.figures.borrow().sums();
     println!("{answered} payments were answered, {repeated} attempts were repeated. The longest took {longest:.1?}.");
     if balance != 0 || paid != answered as u64 {
         return Err(format!("the accounts say {paid} payments, and their balances add up to {balance}, not 0").into());
     }
     println!("The accounts say {paid} payments, and their balances add up to 0: nothing was lost, nothing done twice.");
     Ok(())
-}
-
-async fn books(shared: &Shared, account: &str) -> Result<Books, Failure> {
-    let begun = Instant::now();
-    let mut node = 0;
-    loop {
-        let answer = shared.clients[node].call_value(&Call::new(SERVICE, account, "books")).await;
-        match answer {
-            Ok(books) => return Ok(books),
-            Err(error) if is_repeated(&error) && begun.elapsed() < UNANSWERED => {
-                tokio::time::sleep(PAUSE).await;
-                node = (node + 1) % shared.clients.len();
-            }
-            Err(error) => return Err(format!("the books of account {account}: {error}").into()),
-        }
-    }
 }
