@@ -32,9 +32,12 @@ impl States for OfOwners<'_> {
 
 impl World {
     fn of_owners(&mut self) -> OfOwners<'_> {
-        let shards = (0..self.shared.shard_count).map(ShardId);
-        let owners = shards.map(|shard| (shard, self.oracle.owner(shard))).collect();
+        let owners = self.owners();
         OfOwners { nodes: &mut self.nodes, owners }
+    }
+
+    fn owners(&self) -> BTreeMap<ShardId, NodeId> {
+        (0..self.shared.shard_count).map(ShardId).map(|shard| (shard, self.oracle.owner(shard))).collect()
     }
 
     /// Now and then somebody does something to a workflow.
@@ -80,11 +83,10 @@ impl World {
 
     /// Messages that have not arrived and workflows that have not ended, by the states of owners.
     pub(super) fn under_way(&mut self) -> Vec<(&'static str, usize)> {
-        let shards = (0..self.shared.shard_count).map(ShardId);
-        let owners: Vec<(ShardId, NodeId)> = shards.map(|shard| (shard, self.oracle.owner(shard))).collect();
+        let owners = self.owners();
         let mut rows = |name: &'static str| {
             let entity = EntityKey::internal(name, b"");
-            let mut count = |(shard, owner): &(ShardId, NodeId)| {
+            let mut count = |(shard, owner): (&ShardId, &NodeId)| {
                 let core = self.nodes.get_mut(owner).and_then(|node| node.core_of(*shard));
                 let store = core.and_then(|core| store_of(core, *shard));
                 store.map_or(0, |store| {
