@@ -19,8 +19,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = check_except(tree, PAGES_WITH_LONG_SENTENCES);
     for (path, text) in tree.rust() {
         if SOURCES.iter().any(|folder| path.starts_with(folder)) && !is_generated(text) {
-            let long = comments(tree, path, text).into_iter().flat_map(|comment| long_sentences(&comment));
-            findings.extend(long.map(|(line, message)| Finding::new(path, line, message)));
+            let sentences = comments(tree, path, text).into_iter().flat_map(|comment| sentences(&comment));
+            findings.extend(sentences.filter_map(|sentence| too_long(path, &sentence)));
         }
     }
     findings
@@ -30,16 +30,16 @@ fn check_except(tree: &Tree, exceptions: &[&str]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
         let is_excepted = exceptions.contains(&path);
-        let long = long_sentences(&(1..).zip(text.lines()).collect::<Vec<_>>());
+        let sentences = sentences(&(1..).zip(text.lines()).collect::<Vec<_>>());
+        let long: Vec<Finding> = sentences.iter().filter_map(|sentence| too_long(path, sentence)).collect();
         if is_excepted && long.is_empty() {
             let message = "this page has no long sentence: take it out of xtask/src/tidy/exceptions.rs";
             findings.push(Finding::warning(path, 1, message));
         }
         if !is_excepted {
-            findings.extend(long.into_iter().map(|(line, message)| Finding::new(path, line, message)));
+            findings.extend(long);
         }
-        let headless = headless_sentences(&(1..).zip(text.lines()).collect::<Vec<_>>());
-        findings.extend(headless.into_iter().map(|(line, message)| Finding::new(path, line, message)));
+        findings.extend(sentences.iter().filter_map(|sentence| headless(path, sentence)));
     }
     let gone = exceptions.iter().filter(|page| !tree.exists(page));
     findings.extend(gone.map(|page| Finding::warning(page, 1, "this page is gone: take it out of the exceptions")));
@@ -73,35 +73,31 @@ fn comments<'a>(tree: &'a Tree, path: &str, text: &str) -> Vec<Vec<Line<'a>>> {
     comments
 }
 
-/// Line and message of each sentence that is too long.
-fn long_sentences(lines: &[Line<'_>]) -> Vec<(usize, String)> {
-    let long = sentences(lines).into_iter().filter(|sentence| sentence.len() > WORDS);
-    let told = |sentence: Vec<(usize, String)>| {
-        let message =
-            format!("{} words in a sentence; {WORDS} is the limit: {} …", sentence.len(), start_of(&sentence));
-        (sentence[0].0, message)
+/// The words of a sentence, with their lines.
+type Sentence = Vec<(usize, String)>;
+
+fn too_long(path: &str, sentence: &Sentence) -> Option<Finding> {
+    let told = || {
+        let message = format!("{} words in a sentence; {WORDS} is the limit: {} …", sentence.len(), start_of(sentence));
+        Finding::new(path, sentence[0].0, message)
     };
-    long.map(told).collect()
+    (sentence.len() > WORDS).then(told)
 }
 
-/// Line and message of each statement whose subject is a clause.
-fn headless_sentences(lines: &[Line<'_>]) -> Vec<(usize, String)> {
-    let is_headless = |sentence: &Vec<(usize, String)>| {
-        let is_question = sentence.last().is_some_and(|(_, word)| word.ends_with('?'));
-        !is_question && sentence.first().is_some_and(|(_, word)| HEADLESS.contains(&word.as_str()))
-    };
-    let told = |sentence: Vec<(usize, String)>| {
-        (sentence[0].0, format!("a sentence whose subject is a clause; name the subject: {} …", start_of(&sentence)))
-    };
-    sentences(lines).into_iter().filter(is_headless).map(told).collect()
+/// A statement whose subject is a clause.
+fn headless(path: &str, sentence: &Sentence) -> Option<Finding> {
+    let is_question = sentence.last().is_some_and(|(_, word)| word.ends_with('?'));
+    let (line, _) = sentence.first().filter(|(_, word)| !is_question && HEADLESS.contains(&word.as_str()))?;
+    let message = format!("a sentence whose subject is a clause; name the subject: {} …", start_of(sentence));
+    Some(Finding::new(path, *line, message))
 }
 
-fn start_of(sentence: &[(usize, String)]) -> String {
+fn start_of(sentence: &Sentence) -> String {
     sentence.iter().take(8).map(|(_, word)| word.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// The words of each sentence, with their lines. The mark of a list's item is none of them.
-fn sentences(lines: &[Line<'_>]) -> Vec<Vec<(usize, String)>> {
+/// All sentences. The mark of a list's item is not one of their words.
+fn sentences(lines: &[Line<'_>]) -> Vec<Sentence> {
     let mut sentences = Vec::new();
     for block in blocks(lines) {
         let mut sentence = Vec::new();
