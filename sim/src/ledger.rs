@@ -235,13 +235,13 @@ impl Ledger {
         token
     }
 
-    /// The clock shows `now`, perhaps not in the way that time passes. Gives how many keys are too old from
-    /// now on.
-    pub fn clock_shows(&mut self, now: UnixMillis) -> u64 {
+    /// The clock shows `now`, perhaps not in the way that time passes, and no shard a later time than `latest`. Gives how many
+    /// keys may be too old from now on.
+    pub fn clock_shows(&mut self, now: UnixMillis, latest: UnixMillis) -> u64 {
         let mut expired = 0;
         for operation in self.operations.iter_mut().filter(|operation| operation.attempts > 0) {
             operation.note_time(now);
-            if operation.is_repeatable() && operation.earliest.plus(RETENTION_MS) <= now {
+            if operation.is_repeatable() && operation.earliest.plus(RETENTION_MS) <= latest {
                 operation.is_expired = true;
                 expired += 1;
             }

@@ -9,6 +9,8 @@ mod beside;
 mod on_workers;
 mod quiet;
 mod rest;
+#[cfg(test)]
+mod times;
 
 use millrace_shard::Input;
 use std::cell::Cell;
@@ -410,7 +412,7 @@ impl Node {
         self.shard(shard).durable_lsn()
     }
 
-    fn shards(&self) -> impl Iterator<Item = &Shard> {
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.cores.iter().flat_map(|driven| driven.core.shards())
     }
 
@@ -455,8 +457,8 @@ impl Node {
         let Unread { token, mut job, waiter, .. } = unread;
         let arrival = core.enter();
         match &mut job {
-            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => invoke.info.time = core.now(),
-            Job::Route(call) => call.info.time = core.now(),
+            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => core.begins_now(&mut invoke.info),
+            Job::Route(call) => core.begins_now(&mut call.info),
             Job::Ask { .. } => {}
         }
         match core.submit(job, arrival) {
@@ -618,11 +620,16 @@ impl Node {
     /// Looks after what depends on time, and does what is due. Says whether messages were due.
     pub fn run_due(&mut self, index: usize) -> bool {
         let core = &self.cores[index].core;
-        let now = UnixMillis(self.machine.clock.now());
-        let is_due = |shard: &Shard| shard.next_due().is_some_and(|due| due <= now);
+        let (now, monotonic_ms) = (UnixMillis(self.machine.clock.now()), self.monotonic_ms());
+        let is_due = |shard: &Shard| shard.is_due(now, monotonic_ms);
         let has_due = core.shards().any(is_due);
         self.tick_core(index);
         has_due
+    }
+
+    /// What the cores' monotonic clock shows.
+    fn monotonic_ms(&self) -> u64 {
+        millrace_driver::Platform::monotonic_ns(&self.cores[0].core.platform) / 1_000_000
     }
 
     fn tick_core(&mut self, index: usize) {

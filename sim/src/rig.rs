@@ -271,7 +271,8 @@ impl Rig {
     }
 
     fn info(&mut self, idempotency_key: Option<IdempotencyKey>) -> RequestInfo {
-        RequestInfo { time: self.core.now, nonce: self.core.take_nonce(), idempotency_key }
+        let (time, began_ms) = (self.core.now, self.core.now.0);
+        RequestInfo { time, began_ms, nonce: self.core.take_nonce(), idempotency_key }
     }
 
     /// The shard of a key.
@@ -429,7 +430,7 @@ impl Rig {
     pub fn run_due(&mut self) {
         for _ in 0..100_000 {
             let now = self.core.now;
-            let is_due = |shard: &Shard| shard.next_due().is_some_and(|due| due <= now);
+            let is_due = |shard: &Shard| shard.is_due(now, now.0);
             let due: Vec<ShardId> =
                 self.core.shards.iter().filter(|(_, shard)| is_due(shard)).map(|(id, _)| *id).collect();
             if due.is_empty() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
 use millrace_log::RecoverError;
-use millrace_shard::{Reply, RequestInfo, ResultNames, Token};
+use millrace_shard::{Reply, RequestInfo, ResultNames, Shard, Token};
 use millrace_store::MemoryCheckpoint;
 
 use crate::bugs::PlantedBug;
@@ -408,8 +408,12 @@ impl World {
         let Some(node) = self.node.as_mut() else { return };
         let token = self.ledger.sending(id, now);
         let operation = &self.ledger.operations[id];
-        let info =
-            RequestInfo { time: now, nonce: node.core(core).take_nonce(), idempotency_key: operation.kept_key() };
+        let info = RequestInfo {
+            time: now,
+            began_ms: 0,
+            nonce: node.core(core).take_nonce(),
+            idempotency_key: operation.kept_key(),
+        };
         let job = job_of(operation, info, node.catalog(), self.machine.shard_count);
         node.request(core, token, job);
         let operation = self.ledger.operations[id].clone();
@@ -431,7 +435,7 @@ impl World {
 
     fn tick_node(&mut self) {
         let now = self.now();
-        self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
+        self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now, UnixMillis(self.clock.latest())));
         self.on_node(0, "tick", |node, _| node.tick());
     }
 
@@ -459,7 +463,7 @@ impl World {
 
     fn put_clock_right(&mut self) {
         if self.now().plus(self.behind_ms) <= self.ledger.latest_jump(HOUR_MS / 2) {
-            self.clock.advance(std::mem::take(&mut self.behind_ms));
+            self.clock.set_forward(std::mem::take(&mut self.behind_ms));
         }
     }
 
@@ -470,7 +474,8 @@ impl World {
         let least_ms = if self.rng.chance(1, 2) { 36 * HOUR_MS } else { 0 };
         let jump_ms = least_ms + self.rng.below(if least_ms > 0 { 24 } else { 48 } * HOUR_MS);
         let at_most = self.ledger.latest_jump(HOUR_MS);
-        let at_most_ms = at_most.0.saturating_sub(self.now().plus(self.behind_ms).0);
+        let shown = self.now().plus(self.behind_ms).0.max(self.clock.latest());
+        let at_most_ms = at_most.0.saturating_sub(shown);
         if at_most_ms > 0 {
             self.clock.advance(jump_ms.min(at_most_ms));
             self.happened.note(Thing::HoursForward);
@@ -561,7 +566,7 @@ impl World {
                 hold_ms: (!self.is_calm && self.rng.chance(1, 2)).then(|| hold_ms(50 << self.rng.below(6), look_ns)),
             };
             let now = self.now();
-            self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
+            self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now, UnixMillis(self.clock.latest())));
             match Node::start(&self.machine, setup) {
                 Ok(node) if !self.machine.disk.has_crashed() => {
                     self.node = Some(node);
@@ -674,8 +679,10 @@ impl World {
                 }
             }
             self.drain()?;
-            self.clock.advance(if round < 4 { 1_000 } else { 61_000 });
+            // After the clock was set back, timers run at half its pace.
+            self.clock.advance(if round < 4 { 1_000 } else { 2 * 61_000 });
             self.put_clock_right();
+            self.wait_for_late_messages();
             self.tick_node();
             self.after_step()?;
             // A schedule may have been due.
@@ -708,6 +715,14 @@ impl World {
         Err(format!(
             "it never comes to rest: {left:?}, idle {is_idle}, {unsettled} operations unsettled, workflows {workflows:?}"
         ))
+    }
+
+    /// A delayed message on its way to another shard while the clock was set back comes later by that.
+    fn wait_for_late_messages(&mut self) {
+        let due = self.node.as_ref().and_then(|node| node.shards().filter_map(Shard::next_due).max());
+        if let Some(due) = due.filter(|_| self.happened.times(Thing::HoursBack) > 0) {
+            self.clock.advance(due.0.saturating_sub(self.now().0));
+        }
     }
 
     fn drain(&mut self) -> Checked {

@@ -101,7 +101,7 @@ impl World {
         let (program, service) = self.node.catalog().service(Some(APP), service).expect("a service");
         let (id, _) = self.node.catalog().handler(program, service, handler).expect("a handler");
         let nonce = self.node.core(0).take_nonce();
-        let info = RequestInfo { time: self.node.core(0).now(), nonce, idempotency_key: None };
+        let info = RequestInfo { time: self.node.core(0).now(), began_ms: 0, nonce, idempotency_key: None };
         let invoke = Invoke { info, handler: id, key: key.as_bytes().into(), input: script.json().into() };
         let job = match handler {
             "flow" => Job::Send { shard, invoke, delay_ms: 0 },

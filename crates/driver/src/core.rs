@@ -9,7 +9,7 @@ use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
 use millrace_func::Engine;
 use millrace_log::Batch;
 use millrace_shard::{
-    ActivationIds, Entropy, Figures, Input, Reply, ReplyTo, Shard, Token, TypedReply, UnplacedRoute, World,
+    ActivationIds, Entropy, Figures, Input, Reply, ReplyTo, RequestInfo, Shard, Token, TypedReply, UnplacedRoute, World,
 };
 
 use crate::cold_reads::ColdReads;
@@ -19,7 +19,7 @@ use crate::outputs::{ClusterOutputs, CoreOutputs, Event};
 use crate::password_checks::PasswordChecks;
 use crate::pending::PendingReplies;
 use crate::placement::Placement;
-use crate::platform::Platform;
+use crate::platform::{DriverBug, Platform};
 use crate::programs::Programs;
 use crate::queue::Queue;
 use crate::replicated::{ALONE, Replicated};
@@ -118,6 +118,8 @@ pub struct Core<P: Platform> {
     /// `None` for a node that stands alone.
     pub(crate) replicated: Option<Box<Replicated>>,
     now: UnixMillis,
+    /// What the monotonic clock showed then.
+    now_monotonic_ms: u64,
 }
 
 impl<P: Platform> Core<P> {
@@ -153,6 +155,7 @@ impl<P: Platform> Core<P> {
             turns_ns: 0,
             replicated: (platform.node() != ALONE).then(|| Box::new(Replicated::new(platform.node()))),
             now: UnixMillis(platform.now_ms()),
+            now_monotonic_ms: platform.monotonic_ns() / 1_000_000,
             options,
             platform,
         }
@@ -170,7 +173,7 @@ impl<P: Platform> Core<P> {
         &self.options.placement
     }
 
-    /// The time as of the last reading of the clock.
+    /// The machine's time as of the last reading of the clock. A shard's own may be [later](Shard::look_at_clock).
     #[must_use]
     pub fn now(&self) -> UnixMillis {
         self.now
@@ -183,6 +186,18 @@ impl<P: Platform> Core<P> {
 
     pub(crate) fn read_clock(&mut self) {
         self.now = UnixMillis(self.platform.now_ms());
+        self.now_monotonic_ms = self.monotonic_ms();
+    }
+
+    /// A request begins now: its times are the last reading of the clocks.
+    pub fn begins_now(&self, info: &mut RequestInfo) {
+        (info.time, info.began_ms) = (self.now, self.now_monotonic_ms);
+    }
+
+    /// Whether a shard of this core has something to do.
+    pub(crate) fn is_due(&self, id: ShardId) -> bool {
+        let shard = self.shards.get(usize::from(id.0)).and_then(Option::as_ref);
+        shard.is_some_and(|shard| shard.is_due(self.now, self.now_monotonic_ms))
     }
 
     /// A nonce for a request that comes in here.
@@ -279,9 +294,14 @@ impl<P: Platform> Core<P> {
         input: impl FnOnce(Option<&mut Shard>, &mut World<'_>) -> T,
     ) -> Result<T, String> {
         let is_behind = self.messages_wait();
-        let shard = id.and_then(|id| self.shards.get_mut(usize::from(id.0))).and_then(Option::as_mut);
+        let mut shard = id.and_then(|id| self.shards.get_mut(usize::from(id.0))).and_then(Option::as_mut);
         let reads_clock = shard.as_ref().is_some_and(|shard| shard.reads_monotonic_clock());
-        let monotonic_ms = if reads_clock { self.platform.monotonic_ns() / 1_000_000 } else { 0 };
+        let monotonic_ms = if reads_clock { self.platform.monotonic_ns() / 1_000_000 } else { self.now_monotonic_ms };
+        let now = match &mut shard {
+            Some(_) if self.platform.has_planted(DriverBug::UnclampedTime) => self.now,
+            Some(shard) => shard.look_at_clock(self.now, self.now_monotonic_ms),
+            None => self.now,
+        };
         let cluster = match (id, self.replicated.as_deref_mut()) {
             (id, Some(Replicated { guide, seats, writes, .. })) => {
                 let seat = id.and_then(|id| seats.get_mut(&id));
@@ -308,7 +328,7 @@ impl<P: Platform> Core<P> {
             entropy: &*self.entropy,
             next_nonce: &mut self.next_nonce,
             outputs: &mut outputs,
-            now: self.now,
+            now,
             monotonic_ms,
             is_read_only: self.is_read_only,
             is_behind,

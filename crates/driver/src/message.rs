@@ -4,7 +4,7 @@ use millrace_base::{Error, ShardId};
 use millrace_func::Program;
 use millrace_replica::{Epoch, NodeId};
 use millrace_shard::question::Question;
-use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RouteCall, Sequence, Token};
+use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Token};
 
 /// A request for one shard, or for a route that has none yet.
 #[derive(Clone)]
@@ -38,6 +38,15 @@ impl Job {
         match self {
             Job::Invoke(shard, _) | Job::Send { shard, .. } | Job::Ask { shard, .. } => Some(*shard),
             Job::Route(_) => None,
+        }
+    }
+
+    /// What a request carries that runs a function.
+    pub(crate) fn info_mut(&mut self) -> Option<&mut RequestInfo> {
+        match self {
+            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.info),
+            Job::Route(call) => Some(&mut call.info),
+            Job::Ask { .. } => None,
         }
     }
 

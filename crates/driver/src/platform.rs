@@ -191,6 +191,8 @@ pub enum DriverBug {
     HandOnLocked,
     /// A shard that was let go of speaks on.
     SpeakHandedOn,
+    /// Shards have the time of the machine that they are on, though they have used a later one.
+    UnclampedTime,
     /// A shard that stands still adds entries all the same.
     AddWhileStill,
 }

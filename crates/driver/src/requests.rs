@@ -7,7 +7,7 @@
 //! called when it can run. So a request's wait is known when the next one comes. A request that would wait longer than
 //! `queue_ms` is refused at the cost of parsing it.
 
-use millrace_base::{Error, ErrorCode, ShardId, limits};
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits};
 use millrace_func::{Answer, HandlerId, HandlerKind};
 use millrace_shard::{Input, PeerMessage, Reply, ReplyTo, Token};
 
@@ -140,9 +140,10 @@ impl<P: Platform> Core<P> {
     }
 
     /// Takes a request that another core has passed on, as one that this core has called itself.
-    pub(crate) fn accept(&mut self, from: CoreAddress, asked: Token, job: Job, since_ns: u64) {
+    pub(crate) fn accept(&mut self, from: CoreAddress, asked: Token, mut job: Job, since_ns: u64) {
         let is_other = from.node != self.address().node;
         let since_ns = if is_other { self.platform.monotonic_ns().saturating_sub(since_ns) } else { since_ns };
+        self.set_times(&mut job, since_ns, is_other);
         // This core may have unloaded it meanwhile.
         if job.program().is_some_and(|program| self.programs.catalog.program(program).is_none()) {
             if is_other {
@@ -161,6 +162,19 @@ impl<P: Platform> Core<P> {
         }
         let token = self.pending.remote(from, asked);
         self.admit(job, token, arrival);
+    }
+
+    /// A request has come that waits since then. Another machine's clocks are others: it gets the times of this one.
+    pub(crate) fn set_times(&self, job: &mut Job, since_ns: u64, is_of_other_machine: bool) {
+        let Some(info) = job.info_mut() else { return };
+        if is_of_other_machine {
+            let waited_ms = self.platform.monotonic_ns().saturating_sub(since_ns) / 1_000_000;
+            info.time = UnixMillis(self.platform.now_ms().saturating_sub(waited_ms));
+        }
+        // A request that came as bytes has none.
+        if is_of_other_machine || info.began_ms == 0 {
+            info.began_ms = since_ns / 1_000_000;
+        }
     }
 
     fn refuse(&mut self, asker: CoreAddress, token: Token, error: Error) {

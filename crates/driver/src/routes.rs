@@ -37,6 +37,7 @@ impl<P: Platform> Core<P> {
                     return self.route_goes_on(unplaced, shard);
                 }
                 if owner == self.options.index {
+                    let Some(unplaced) = self.with_time_of(unplaced, shard) else { return };
                     if let Some(unplaced) = self.put_route_aside(unplaced, shard) {
                         self.adopt(unplaced, shard);
                     }
@@ -50,6 +51,21 @@ impl<P: Platform> Core<P> {
                 }
             }
         }
+    }
+
+    /// A route began by the clock of this machine, which is behind what its shard has used: it begins again, by the shard's.
+    /// `None`: it does. What work outside has given it is kept, as on the way to another core.
+    fn with_time_of(&mut self, unplaced: UnplacedRoute, shard: ShardId) -> Option<UnplacedRoute> {
+        let asked = self.with_world(Some(shard), |shard, world| (shard.map(|shard| shard.time_floor()), world.now));
+        let (Some(floor), now) = asked.ok()? else { return Some(unplaced) };
+        if unplaced.time() >= floor {
+            return Some(unplaced);
+        }
+        if let Ok(Some((to, mut call))) = self.with_world(None, |_, world| unplaced.cancel(world)) {
+            call.info.time = now;
+            self.run_route(to, call);
+        }
+        None
     }
 
     /// A route goes on in a shard of this core.

@@ -120,13 +120,11 @@ impl<P: Platform> Core<P> {
     /// Looks after what depends on time; to be called some twenty times a second.
     pub fn tick(&mut self) {
         self.read_clock();
-        let (now, now_ms) = (self.now(), self.monotonic_ms());
+        let now_ms = self.monotonic_ms();
         for id in self.local_shards() {
             let index = usize::from(id.0);
             let is_turn = now_ms - self.upkeep.last_tick_ms[index] >= SHARD_TICK_MS;
-            let next = self.shards[index].as_ref().and_then(Shard::next_due);
-            let is_due = is_turn || next.is_some_and(|due| due <= now);
-            if is_due {
+            if is_turn || self.is_due(id) {
                 self.upkeep.note_due(id);
             }
         }
@@ -151,10 +149,8 @@ impl<P: Platform> Core<P> {
                 self.give(id, Input::RunDue);
             }
             self.handle_events();
-            let now = self.now();
-            let next = self.shards[index].as_ref().and_then(Shard::next_due);
             // Else there is nothing that it may do; the next tick looks again.
-            if !self.is_read_only && !self.messages_wait() && next.is_some_and(|due| due <= now) {
+            if !self.is_read_only && !self.messages_wait() && self.is_due(id) {
                 self.upkeep.note_due(id);
             }
             if self.platform.monotonic_ns() >= until_ns {

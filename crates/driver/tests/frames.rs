@@ -54,7 +54,7 @@ fn idempotency_key(text: &str) -> IdempotencyKey {
 }
 
 fn info() -> RequestInfo {
-    RequestInfo { time: TIME, nonce: 3, idempotency_key: Some(idempotency_key("key")) }
+    RequestInfo { time: TIME, began_ms: 0, nonce: 3, idempotency_key: Some(idempotency_key("key")) }
 }
 
 fn invoke() -> Invoke {

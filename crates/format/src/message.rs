@@ -9,13 +9,15 @@
 //!                invocation id of its own, bit 2 = it is a signal to the workflow of that id,
 //!                bit 3 = it was a dead letter before, bit 4 = its caller chose the id of the workflow as a text
 //!  2      4      attempts made so far, little-endian
-//!  6      8      due, Unix milliseconds, little-endian
+//!  6      8      due, Unix milliseconds, little-endian; 0, on the way to another shard: at once
 //! 14      …      if bit 1: 2 shard, 8 LSN, 2 index of the invocation
 //!  …      …      if bit 4: text id
 //!  …      …      text app, text service, text handler, 4-byte length + key, rest: JSON input
 //!                (of a signal: app of the sender, nothing, the signal's name, nothing, payload)
 //! text = 4-byte little-endian length, then UTF-8
 //! ```
+
+use std::ops::Range;
 
 use bytes::Bytes;
 use millrace_base::{Lsn, ShardId, UnixMillis};
@@ -29,6 +31,9 @@ const HAS_INVOCATION: u8 = 2;
 const IS_SIGNAL: u8 = 4;
 const WAS_SET_ASIDE: u8 = 8;
 const HAS_CHOSEN_ID: u8 = 16;
+
+/// Where the due time is.
+const DUE: Range<usize> = 6..14;
 
 /// The parts of an invocation's id: shard, LSN, index.
 pub type Position = (ShardId, Lsn, u16);
@@ -91,6 +96,17 @@ impl MessageRecord {
         out
     }
 
+    /// The stored bytes with another due time, which `change` makes of theirs. Bytes of other versions stay as they are.
+    #[must_use]
+    pub fn with_due(bytes: &[u8], change: impl FnOnce(UnixMillis) -> UnixMillis) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        let is_known = bytes.first() == Some(&VERSION);
+        if let Some(due) = bytes.get_mut(DUE).and_then(|due| due.first_chunk_mut::<8>()).filter(|_| is_known) {
+            *due = change(UnixMillis(u64::from_le_bytes(*due))).0.to_le_bytes();
+        }
+        bytes
+    }
+
     /// Reads stored bytes.
     ///
     /// # Errors
@@ -142,7 +158,9 @@ mod tests {
                 keeps_invocation_result, chosen_id, is_signal, was_set_aside, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
                 input: input.into(),
             };
-            prop_assert_eq!(MessageRecord::decode(&message.encode()), Ok(message));
+            prop_assert_eq!(MessageRecord::decode(&message.encode()), Ok(message.clone()));
+            let changed = MessageRecord::with_due(&message.encode(), |due| UnixMillis(due.0 / 2));
+            prop_assert_eq!(changed, MessageRecord { due: UnixMillis(due / 2), ..message }.encode());
         }
 
         #[test]

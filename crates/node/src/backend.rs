@@ -13,7 +13,7 @@ use millrace_api::{
     RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
     StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
-use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, Value, ValueKind, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
 use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request, Submitted};
 use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
@@ -236,7 +236,9 @@ pub(crate) fn authorise(principal: &Principal, (app, service): (&str, &str), is_
 /// What every request carries.
 pub(crate) fn info(core: &mut Core, idempotency_key: Option<IdempotencyKey>) -> RequestInfo {
     let nonce = core.take_nonce();
-    RequestInfo { time: core.now(), nonce, idempotency_key }
+    let mut info = RequestInfo { time: UnixMillis(0), began_ms: 0, nonce, idempotency_key };
+    core.begins_now(&mut info);
+    info
 }
 
 impl Calls for CoreHandle {

@@ -23,7 +23,7 @@ impl CoreHandle {
         let place = (invoke.handler.program, invoke.handler.service);
         self.begin_on_worker(place, watch, move |core| {
             // Its time begins with its slot.
-            invoke.info.time = core.now();
+            core.begins_now(&mut invoke.info);
             Call { shard, invoke }
         })
     }
@@ -32,7 +32,7 @@ impl CoreHandle {
     pub(crate) fn route_on_worker(&self, mut call: RouteCall, watch: CallWatch) -> Begun<RouteReply> {
         let place = (call.route.id.program, call.route.id.service);
         self.begin_on_worker(place, watch, move |core| {
-            call.info.time = core.now();
+            core.begins_now(&mut call.info);
             call
         })
     }

@@ -47,7 +47,7 @@ pub enum Input {
     /// where shards fail alone.
     Detour(BTreeSet<ShardId>),
     /// Time has passed: start what is due, give up what waited too long, collect results. To come about once a second, and
-    /// at [`Shard::next_due`](crate::Shard::next_due).
+    /// when [`Shard::is_due`](crate::Shard::is_due) says so.
     Tick,
     /// Start what is due, and nothing else that a tick does.
     RunDue,

@@ -34,6 +34,7 @@
 mod bookkeeping;
 mod built_in;
 mod checks;
+mod clock;
 mod context;
 mod coordination;
 mod dead_letters;

@@ -19,6 +19,8 @@ pub struct RequestInfo {
     /// When the request came: its `ctx.now()`, and with `nonce` its age in the order of
     /// transactions, kept through every retry.
     pub time: UnixMillis,
+    /// When it came, by the monotonic clock of the machine that has it: the limits of its waiting count from here.
+    pub began_ms: u64,
     /// Unique among the invocations of the node's process.
     pub nonce: u64,
     /// Makes the request take effect once.

@@ -128,12 +128,33 @@ impl Shard {
         self.execution.needs(program) || self.workflows.need(program)
     }
 
-    /// When the next [`Input::Tick`] should come at the latest, for a message that will be due.
+    /// Whether [`Input::RunDue`] has anything to do when the machine's two clocks show this.
+    #[must_use]
+    pub fn is_due(&self, machine: UnixMillis, monotonic_ms: u64) -> bool {
+        let is_timer_due = || self.next_due().is_some_and(|due| due <= self.rows.clock().at(machine, monotonic_ms));
+        let is_wait_over = || self.execution.next_due_ms().is_some_and(|due_ms| due_ms <= monotonic_ms);
+        !self.is_stopped() && (is_wait_over() || is_timer_due())
+    }
+
+    /// When the next message or workflow is due, by the shard's time. Zero: something is to be done at once.
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMillis> {
         let (message, workflow) = (self.books.inbox.next_due(), self.workflows.next_due());
-        let due = message.into_iter().chain(workflow).chain(self.execution.next_due());
+        let at_once = self.execution.next_due_ms().filter(|due_ms| *due_ms == 0).map(UnixMillis);
+        let due = message.into_iter().chain(workflow).chain(at_once);
         if self.is_stopped() { None } else { due.min() }
+    }
+
+    /// The shard's time when the machine's two clocks show this: what [`World::now`] is to be. It never goes back.
+    pub fn look_at_clock(&mut self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
+        self.rows.clock_mut().look(machine, monotonic_ms)
+    }
+
+    /// No invocation begins here with an earlier time than this: the shard has used it already. Zero, unless the machine's
+    /// clock is behind.
+    #[must_use]
+    pub fn time_floor(&self) -> UnixMillis {
+        self.rows.clock().floor()
     }
 
     /// The transactions, and what they are handed.
@@ -179,7 +200,7 @@ impl Shard {
         self.rows.cold_read(catalog.entity(handler, key)?)
     }
 
-    /// Takes an input, and runs what it made runnable, a bounded amount. The rest is due at once, as [`Shard::next_due`] says.
+    /// Takes an input, and runs what it made runnable, a bounded amount. The rest is due at once, as [`Shard::is_due`] says.
     pub fn handle(&mut self, input: Input, world: &mut World<'_>) {
         match (input, &self.stopped) {
             (Input::Durable(lsn), _) => self.durable(lsn, world),

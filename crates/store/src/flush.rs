@@ -8,12 +8,12 @@
 
 use std::collections::VecDeque;
 
-use millrace_base::Lsn;
+use millrace_base::{Lsn, UnixMillis};
 
 use crate::append_only_map::Place;
 use crate::fields::Fields;
 use crate::many::Names;
-use crate::row::successor;
+use crate::row::{TIME_FIELD, encode_time, successor, time_entity};
 use crate::store::DIRTY_INDEX_BYTES;
 use crate::{FlushChunk, Store};
 
@@ -128,6 +128,7 @@ impl Store {
             chunk.needs_durable = self.lsn;
             self.fill(&mut flush, chunk, &mut taken, more_bytes);
             if flush.walked {
+                self.add_time(chunk);
                 chunk.advances_to = Some(flush.began_at);
                 taken.advances_to = chunk.advances_to;
             }
@@ -138,6 +139,14 @@ impl Store {
         let more = !flush.walked;
         self.flush = Some(flush);
         more
+    }
+
+    /// The time goes with the chunk that moves the LSN on, since from then on the log may lack the entry that had it.
+    fn add_time(&self, chunk: &mut FlushChunk) {
+        if self.time > UnixMillis(0) {
+            let (entity, value) = (time_entity(), encode_time(self.time));
+            chunk.push_unordered(self.shard, entity.as_bytes(), TIME_FIELD, Some(value.encoded()));
+        }
     }
 
     fn fill(&mut self, flush: &mut Flush, chunk: &mut FlushChunk, taken: &mut Taken, more_bytes: usize) {

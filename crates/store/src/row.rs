@@ -3,7 +3,9 @@
 //! No entity key is a prefix of another. So a row key is unambiguous, and row order is the order of (shard, entity,
 //! field).
 
-use millrace_base::{EntityKey, ShardId};
+use millrace_base::{EntityKey, ShardId, UnixMillis, Value, ValueKind};
+
+use crate::StoreError;
 
 pub(crate) const SHARD_BYTES: usize = 2;
 
@@ -14,6 +16,36 @@ pub(crate) fn row_key(shard: ShardId, entity: &[u8], field: &[u8]) -> Vec<u8> {
     row.extend_from_slice(entity);
     row.extend_from_slice(field);
     row
+}
+
+/// The entity of the row that says how late it was in the shard when it was flushed. No store holds it in memory: a flush
+/// writes it, and opening a store reads it. As a row it goes along with snapshots and backups.
+pub(crate) fn time_entity() -> EntityKey {
+    EntityKey::internal("clock", b"")
+}
+
+/// Its only field.
+pub(crate) const TIME_FIELD: &[u8] = b"time";
+
+/// The row's key.
+pub(crate) fn time_row(shard: ShardId) -> Vec<u8> {
+    row_key(shard, time_entity().as_bytes(), TIME_FIELD)
+}
+
+/// The row's value.
+pub(crate) fn encode_time(time: UnixMillis) -> Value {
+    Value::new(ValueKind::Bytes, &time.0.to_le_bytes())
+}
+
+/// Reads it back.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] for other bytes.
+pub(crate) fn decode_time(value: &[u8]) -> Result<UnixMillis, StoreError> {
+    let value = Value::from_encoded(value);
+    let bytes = value.as_ref().and_then(|value| <[u8; 8]>::try_from(value.content()).ok());
+    let damaged = || StoreError::Corrupt("the checkpoint row of a shard's time is not 8 bytes".to_owned());
+    bytes.map(|bytes| UnixMillis(u64::from_le_bytes(bytes))).ok_or_else(damaged)
 }
 
 /// The least byte string above every string that starts with `prefix`; `None` if there is none.

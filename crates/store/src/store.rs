@@ -8,7 +8,7 @@ use std::sync::Arc;
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use hashbrown::HashTable;
-use millrace_base::{EntityKey, Lsn, ShardId, Value};
+use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value};
 use millrace_format::{EntryRef, Write, WriteRef};
 
 use crate::append_only_map::{AppendOnlyMap, Held};
@@ -16,7 +16,7 @@ use crate::arena::Arena;
 use crate::dirty::DirtyIndex;
 use crate::fields::{FieldName, Fields, Lookup, Sizes};
 use crate::flush::{Flush, Taken};
-use crate::row::{SHARD_BYTES, prefix_end, row_key};
+use crate::row::{SHARD_BYTES, decode_time, prefix_end, row_key, time_row};
 use crate::snapshot::refuse_resetting;
 use crate::{Checkpoint, StoreError};
 
@@ -73,6 +73,8 @@ pub struct Store {
     hash_seed: u64,
     shared_seed: SharedSeed,
     pub(crate) lsn: Lsn,
+    /// The time of the last entry that had one.
+    pub(crate) time: UnixMillis,
     pub(crate) checkpoint_lsn: Lsn,
     /// No row of this shard can be in the checkpoint, so whatever memory lacks is absent.
     pub(crate) checkpoint_empty: bool,
@@ -120,7 +122,9 @@ impl Store {
         let prefix = shard.0.to_be_bytes();
         let end = prefix_end(&prefix);
         let mut checkpoint_empty = true;
-        checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |_, _| {
+        let time_row = time_row(shard);
+        let time = checkpoint.get(&time_row)?.map_or(Ok(UnixMillis(0)), |value| decode_time(&value))?;
+        checkpoint.scan(Bound::Excluded(&time_row), upper(end.as_deref()), &mut |_, _| {
             checkpoint_empty = false;
             ControlFlow::Break(())
         })?;
@@ -130,6 +134,7 @@ impl Store {
             hash_seed,
             shared_seed: SharedSeed::from_u64(hash_seed),
             lsn,
+            time,
             checkpoint_lsn: lsn,
             checkpoint_empty,
             entities: Arena::new(),
@@ -173,6 +178,18 @@ impl Store {
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.lsn
+    }
+
+    /// The time of the last applied entry, or a later one: no entry of the shard had a later time than this. Zero if there
+    /// was no entry with a time.
+    #[must_use]
+    pub fn time(&self) -> UnixMillis {
+        self.time
+    }
+
+    /// An entry of this time is applied.
+    pub fn note_time(&mut self, time: UnixMillis) {
+        self.time = self.time.max(time);
     }
 
     /// The LSN up to which the checkpoint holds everything. The log is needed from the next LSN on.
@@ -276,6 +293,7 @@ impl Store {
             found.push(self.check(write)?);
         }
         self.lsn = entry.lsn;
+        self.note_time(entry.time);
         for (write, found) in entry.writes.iter().zip(&found) {
             // `check` has refused every entry with a value that would vanish here.
             let value = write.value.and_then(Value::from_encoded);

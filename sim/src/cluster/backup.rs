@@ -125,7 +125,7 @@ impl World {
     }
 
     fn own_ns(&self, id: NodeId) -> u64 {
-        self.now_ns() / 1_000 * self.nodes[&id].rate
+        self.now_ns() / 1_000 * self.nodes[&id].clock.rate
     }
 
     fn is_moving(&self, id: NodeId) -> bool {
@@ -323,7 +323,7 @@ impl World {
             bug: None,
         };
         let copied = &self.nodes[&me];
-        let node = Node::of_disks(me, (copied.rate, copied.starts), rescued(&disks, &self.shared.sets, me));
+        let node = Node::of_disks(me, (copied.clock, copied.starts), rescued(&disks, &self.shared.sets, me));
         let oracle = Oracle::new(&shared.sets);
         let plan = Plan { bug: None, backup_every: 0, ..self.plan.clone() };
         let mut alone = Self::with(plan, shared, vec![me], BTreeMap::from([(me, node)]), oracle);

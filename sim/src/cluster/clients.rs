@@ -1,6 +1,6 @@
 //! What clients of a cluster do: they ask any node, ask again, and look elsewhere at what they have been told.
 
-use millrace_base::{Error, ShardId};
+use millrace_base::{Error, ShardId, UnixMillis};
 use millrace_replica::NodeId;
 use millrace_shard::{Reply, RequestInfo, Token};
 
@@ -43,8 +43,9 @@ impl World {
         let operation = &self.ledger.operations[id];
         let core = self.rng.index(2);
         node.request(core, token, |core| {
-            let (time, idempotency_key) = (core.now(), operation.kept_key());
-            let info = RequestInfo { time, nonce: core.take_nonce(), idempotency_key };
+            let (nonce, idempotency_key) = (core.take_nonce(), operation.kept_key());
+            let mut info = RequestInfo { time: UnixMillis(0), began_ms: 0, nonce, idempotency_key };
+            core.begins_now(&mut info);
             job_of(operation, info, &core.programs.catalog, shard_count)
         });
         let operation = operation.clone();

@@ -57,6 +57,8 @@ named! {
         AddWhileStill = "add-while-still",
         /// A node is copied before it has all that the others have.
         CopyTooEarly = "copy-too-early",
+        /// Shards have the time of the node that they are on, though they have used a later one.
+        UnclampedTime = "unclamped-time",
         /// An acknowledgement of some messages is carried as one of all messages.
         AcknowledgeTooMuch = "acknowledge-too-much",
         /// A lease runs from the receipt of its grant.
@@ -89,6 +91,7 @@ impl ClusterBug {
             ClusterBug::MisdirectReplies => Some(DriverBug::MisdirectReplies),
             ClusterBug::ForgetForUnknown => Some(DriverBug::ForgetForUnknown),
             ClusterBug::AcknowledgeTooMuch => Some(DriverBug::AcknowledgeTooMuch),
+            ClusterBug::UnclampedTime => Some(DriverBug::UnclampedTime),
             ClusterBug::CopyTooEarly
             | ClusterBug::LeaseFromReceipt
             | ClusterBug::CommitOldEpoch

@@ -19,7 +19,7 @@ use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
 
 use super::ClusterBug;
 use super::links::{Links, Loose, Received};
-use super::platform::{ClusterPlatform, Disks, Now, Wanted};
+use super::platform::{ClusterPlatform, Disks, NodeClock, Now, Wanted};
 use crate::core::SimEntropy;
 use crate::engine::ScriptEngine;
 use crate::net::{Fate, SimNet};
@@ -82,7 +82,7 @@ pub struct Process {
 /// See the module's documentation.
 pub struct Node {
     pub id: NodeId,
-    pub rate: u64,
+    pub clock: NodeClock,
     disks: Disks,
     checkpoint: Arc<MemoryCheckpoint>,
     pub process: Option<Process>,
@@ -101,10 +101,10 @@ pub struct Node {
 
 impl Node {
     #[must_use]
-    pub fn new(id: NodeId, rate: u64) -> Self {
+    pub fn new(id: NodeId, clock: NodeClock) -> Self {
         Self {
             id,
-            rate,
+            clock,
             disks: Disks::new(),
             checkpoint: Arc::new(MemoryCheckpoint::new()),
             process: None,
@@ -120,8 +120,8 @@ impl Node {
 
     /// A node whose disk holds that, and whose checkpoint nothing.
     #[must_use]
-    pub fn of_disks(id: NodeId, (rate, starts): (u64, u64), disks: Disks) -> Self {
-        Self { disks, starts, ..Self::new(id, rate) }
+    pub fn of_disks(id: NodeId, (clock, starts): (NodeClock, u64), disks: Disks) -> Self {
+        Self { disks, starts, ..Self::new(id, clock) }
     }
 
     /// What its disk would hold after a power cut.
@@ -181,7 +181,7 @@ impl Node {
             node: self.id,
             process: self.starts,
             now: Rc::clone(&shared.now),
-            rate: self.rate,
+            clock: self.clock,
             net: net.clone(),
             links: shared.links.clone(),
             bug: shared.bug,
@@ -242,7 +242,8 @@ impl Node {
         let recovered = disk.recover(set, store.lsn());
         let tail = disk.after(store.lsn(), usize::MAX);
         self.disks.insert(shard, disk);
-        let now_ns = u64::try_from(u128::from(shared.now.get()) * u128::from(self.rate) / 1_000).expect("a short run");
+        let now_ns =
+            u64::try_from(u128::from(shared.now.get()) * u128::from(self.clock.rate) / 1_000).expect("a short run");
         let planted = shared.bug.and_then(ClusterBug::of_replica);
         let settings = Settings { planted, ..Settings::default() };
         let replica = Replica::start(self.id, settings, now_ns, rng.draw(), recovered);

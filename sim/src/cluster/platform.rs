@@ -26,6 +26,15 @@ pub type Now = Rc<Cell<u64>>;
 
 const LOOK_NS: u64 = 500;
 
+/// How a node's clocks differ from the time of all nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeClock {
+    /// Its rate, in thousandths.
+    pub rate: u64,
+    /// By how much its time of day is ahead.
+    pub ahead_ms: u64,
+}
+
 /// The log of one shard on one disk, as a start would read it.
 #[derive(Clone, Debug, Default)]
 pub struct ShardDisk {
@@ -127,8 +136,7 @@ pub struct ClusterPlatform {
     /// The number of the node's process.
     pub process: u64,
     pub now: Now,
-    /// The rate of this node's clock, in thousandths.
-    pub rate: u64,
+    pub clock: NodeClock,
     pub net: SimNet,
     pub links: Links,
     pub bug: Option<ClusterBug>,
@@ -166,14 +174,13 @@ impl Net<ShardMail> for ClusterPlatform {
 impl Platform for ClusterPlatform {
     type Waiter = SimWaiter;
 
-    /// Nodes agree on the time of day.
     fn now_ms(&self) -> u64 {
-        1_000_000_000 + self.now.get() / 1_000_000
+        1_000_000_000 + self.clock.ahead_ms + self.now.get() / 1_000_000
     }
 
     fn monotonic_ns(&self) -> u64 {
         self.now.set(self.now.get() + LOOK_NS);
-        u64::try_from(u128::from(self.now.get()) * u128::from(self.rate) / 1_000).expect("a short run")
+        u64::try_from(u128::from(self.now.get()) * u128::from(self.clock.rate) / 1_000).expect("a short run")
     }
 
     fn wake(&self) {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use millrace_base::{EntityKey, Name, ShardId, shard_of_key};
+use millrace_base::{EntityKey, Name, ShardId, UnixMillis, shard_of_key};
 use millrace_format::EntryRef;
 use millrace_replica::{EntryKind, LogEntry, NodeId, ReplicaSet};
 use millrace_shard::Token;
@@ -15,11 +15,12 @@ use super::links::{Links, Weather};
 use super::node::{Node, Nodes, RoleNews, Shared};
 use super::oracle::Oracle;
 use super::owners::Losing;
+use super::platform::NodeClock;
 use super::{ClusterBug, Counts};
 use crate::disturb::Restarting;
 use crate::judge::{AtRest, judge};
 use crate::ledger::{Known, Ledger, Operation};
-use crate::random::Rng;
+use crate::random::{Rng, mix};
 use crate::rig::APP;
 use crate::workload;
 
@@ -177,6 +178,15 @@ pub fn apply(store: &mut Store, entry: &LogEntry) {
     }
 }
 
+/// The times of a shard's entries never go back, whose clock ever made them. Gives the entry's.
+fn time_goes_on(entry: &EntryRef<'_>, latest: UnixMillis) -> Result<UnixMillis, String> {
+    let EntryRef { shard, lsn, time, .. } = entry;
+    if *time < latest {
+        return Err(format!("entry {} of shard {} is of {time:?}, after one of {latest:?}", lsn.0, shard.0));
+    }
+    Ok(*time)
+}
+
 impl World {
     fn new(plan: Plan) -> Self {
         let mut rng = Rng::new(plan.seed ^ 0xC1_05_7E_12);
@@ -193,7 +203,10 @@ impl World {
             shard_count,
             bug: plan.bug,
         };
-        let nodes = ids.iter().map(|id| (*id, Node::new(*id, 990 + rng.below(21)))).collect();
+        // Their times of day are seconds apart.
+        let ahead_ms = |id: &NodeId| mix(plan.seed ^ mix(u64::from(id.0))) % 5_000;
+        let clock = |id: &NodeId, rng: &mut Rng| NodeClock { rate: 990 + rng.below(21), ahead_ms: ahead_ms(id) };
+        let nodes = ids.iter().map(|id| (*id, Node::new(*id, clock(id, &mut rng)))).collect();
         let has_others = !plan.has_one_fault();
         let mut sometimes = |times: u64| if has_others && rng.chance(3, 4) { times } else { 0 };
         let faults = Faults {
@@ -748,11 +761,12 @@ impl World {
             let log = self.nodes.get_mut(&owner).map(|node| node.entries(shard)).unwrap_or_default();
             let checkpoint = std::sync::Arc::new(MemoryCheckpoint::new());
             let mut made = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
-            let mut rows = BTreeSet::new();
+            let (mut rows, mut latest) = (BTreeSet::new(), UnixMillis(0));
             for entry in &log {
                 apply(&mut made, entry);
                 if entry.kind == EntryKind::Data {
                     let decoded = EntryRef::decode(&entry.bytes).expect("it was applied");
+                    latest = time_goes_on(&decoded, latest)?;
                     rows.extend(decoded.writes.iter().map(|write| (write.entity.to_vec(), write.field.to_vec())));
                 }
             }

@@ -138,7 +138,7 @@ mod tests {
 
         fn info(&mut self) -> RequestInfo {
             let nonce = self.node.core(0).take_nonce();
-            RequestInfo { time: self.node.core(0).now(), nonce, idempotency_key: None }
+            RequestInfo { time: self.node.core(0).now(), began_ms: 0, nonce, idempotency_key: None }
         }
 
         /// The reply, if it has come.

@@ -84,7 +84,8 @@ impl Node {
     #[must_use]
     pub fn may_begin_again(&self) -> bool {
         let soon = UnixMillis(self.machine.clock.now()).plus(LONGEST_PAUSE_MS);
-        let is_due = |shard: &Shard| shard.next_due().is_some_and(|due| due <= soon);
+        let soon_ms = self.monotonic_ms() + LONGEST_PAUSE_MS;
+        let is_due = |shard: &Shard| shard.is_due(soon, soon_ms);
         let has_requests = |driven: &Driven| driven.core.open_requests() > 0;
         self.workers.is_some() && (self.shards().any(is_due) || self.cores.iter().any(has_requests))
     }

@@ -45,11 +45,13 @@ wire_enum!(Reply {
     14 => FailingWorkflows(rows, has_more, failures),
 });
 
+/// `began_ms` stays behind, as it means nothing on another machine: whoever takes the request sets it.
+///
 /// Eight bytes that mean nothing come first. Earlier programs put a token there and wrote over it on arrival, so nodes of
 /// both kinds understand each other.
 impl Wire for RequestInfo {
     fn put(&self, out: &mut Vec<u8>) {
-        let Self { time, nonce, idempotency_key } = self;
+        let Self { time, began_ms: _, nonce, idempotency_key } = self;
         0u64.put(out);
         time.put(out);
         nonce.put(out);
@@ -59,7 +61,7 @@ impl Wire for RequestInfo {
     fn get(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         u64::get(reader)?;
         let (time, nonce) = (Wire::get(reader)?, Wire::get(reader)?);
-        Ok(Self { time, nonce, idempotency_key: Wire::get(reader)? })
+        Ok(Self { time, began_ms: 0, nonce, idempotency_key: Wire::get(reader)? })
     }
 }
 

@@ -207,13 +207,14 @@ impl<P: Platform> Core<P> {
 
     /// A request that was passed on comes back: it did not run. It is sent again when this core knows more, or some time has
     /// passed.
-    pub(crate) fn come_back(&mut self, token: Token, job: Job, since_ns: u64) {
+    pub(crate) fn come_back(&mut self, token: Token, mut job: Job, since_ns: u64) {
         if !self.pending.is_open(token) {
             return;
         }
         // The clock of another node is another one: from there it is a duration.
         let is_other = self.pending.is_with_other_node(token);
         let since_ns = if is_other { self.platform.monotonic_ns().saturating_sub(since_ns) } else { since_ns };
+        self.set_times(&mut job, since_ns, is_other);
         self.pending.give_to_nobody(token);
         let until_ns = since_ns.saturating_add(limits::ARRIVAL_MS * 1_000_000);
         self.arrive(Arrived { shard: job.shard(), until_ns, what: What::Request { job, token, since_ns } });

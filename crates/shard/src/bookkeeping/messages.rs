@@ -74,8 +74,12 @@ impl Bookkeeping {
     fn accept(&mut self, from: ShardId, sequence: Sequence, message: &Bytes, context: &mut Context<'_>) -> Lsn {
         let mut writes = vec![self.inbox.received_write(from, sequence)];
         match MessageRecord::decode(message) {
-            Ok(record) => {
+            Ok(mut record) => {
                 let own = Sequence { lsn: context.rows.next_lsn(), index: 0 };
+                // The sender says when by the machine's time, or zero for at once.
+                let is_due = record.due == UnixMillis(0);
+                let by_own_time = record.due.plus(context.rows.clock().lead_ms());
+                record.due = if is_due { context.now } else { by_own_time };
                 self.take_in(own, &record, &mut writes, context.now, context.rows);
             }
             Err(error) => {

@@ -11,6 +11,7 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, Un
 use millrace_format::{DecodeError, Entry, Write};
 use millrace_store::{ColdRead, Store, StoreError};
 
+use crate::clock::ShardClock;
 use crate::options::ShardOptions;
 use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Reply, Token};
@@ -45,6 +46,7 @@ pub(crate) struct Rows {
     store: Store,
     durable: Lsn,
     held: Held,
+    clock: ShardClock,
 }
 
 impl Rows {
@@ -52,7 +54,8 @@ impl Rows {
     pub(crate) fn new(options: ShardOptions, store: Store) -> Self {
         let durable = store.lsn();
         let held = Held::new(options.shard);
-        Self { options, store, durable, held }
+        let clock = ShardClock::after(store.time());
+        Self { options, store, durable, held, clock }
     }
 
     /// Which shard this is.
@@ -67,6 +70,15 @@ impl Rows {
     /// The shard of a key.
     pub(crate) fn shard_of(&self, key: &[u8]) -> ShardId {
         shard_of_key(key, self.options.shard_count)
+    }
+
+    /// The shard's clock.
+    pub(crate) fn clock(&self) -> &ShardClock {
+        &self.clock
+    }
+
+    pub(crate) fn clock_mut(&mut self) -> &mut ShardClock {
+        &mut self.clock
     }
 
     /// The rows themselves. Parts only read them: what is written goes through [`Context::append`].
@@ -178,6 +190,7 @@ impl Context<'_> {
         *self.written_bytes += writes.iter().map(written).sum::<usize>();
         self.outputs.append(&entry);
         self.rows.store.apply(lsn, writes).expect("the store applies what the log has taken");
+        self.rows.store.note_time(self.now);
         if self.rows.options.is_durable_at_once {
             self.rows.durable = lsn;
         }

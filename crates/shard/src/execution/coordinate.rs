@@ -1,10 +1,10 @@
 //! Calls between shards, and what participants say to this shard as their coordinator.
 
-use millrace_base::{EntityKey, Error, ErrorCode, ShardId, TransactionId, UnixMillis, limits};
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, TransactionId, limits};
 use millrace_func::{HandlerKind, Output, Program};
 
 use super::origin::Origin;
-use super::start::deadline;
+use super::start::deadline_ms;
 use super::transaction::{Action, AwayCall, Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::coordination::{Coordination, Effects, Ending, Heard, Vote};
@@ -88,8 +88,8 @@ impl Execution {
             transaction.drop_activations(context.world);
             self.give_up_locks(&transaction);
             transaction.clear();
-            let deadline = deadline(&transaction.origin, context.world);
-            self.suspended.insert(nonce, Suspended { role, transaction, deadline });
+            let deadline_ms = deadline_ms(&transaction.origin, context.world);
+            self.suspended.insert(nonce, Suspended { role, transaction, deadline_ms });
         } else {
             self.suspend(role, transaction, context);
             for entity in self.suspended.get(&nonce).into_iter().flat_map(|one| &one.transaction.held) {
@@ -110,21 +110,22 @@ impl Execution {
         let begin = begin(&origin, program, to, context.world);
         let mut coordination = self.coordinator.begin(nonce, context.rows);
         coordination.reserve(to, begin, (entity.clone(), is_exclusive), &mut context.context());
-        let deadline = deadline(&origin, context.world);
+        let deadline_ms = deadline_ms(&origin, context.world);
         let away = Some(coordination);
-        self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away });
+        self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline_ms, away });
     }
 
     /// A suspended transaction that this shard coordinates.
     ///
     /// # Panics
     /// When it is not there, or is not coordinated here: it could never end.
-    pub(super) fn take_coordinated(&mut self, nonce: u64) -> (Box<Coordination>, Box<Transaction>, UnixMillis) {
+    pub(super) fn take_coordinated(&mut self, nonce: u64) -> (Box<Coordination>, Box<Transaction>, u64) {
         let is_coordinated = |one: &mut Suspended| one.role.coordination().is_some();
         let is_there = self.suspended.get_mut(&nonce).is_some_and(is_coordinated);
         assert!(is_there, "a live transaction over several shards is parked, or suspended with its coordination");
-        let Suspended { role, transaction, deadline } = self.suspended.remove(&nonce).expect("it has just been seen");
-        (role.into_coordination().expect("it has just been seen"), transaction, deadline)
+        let Suspended { role, transaction, deadline_ms } =
+            self.suspended.remove(&nonce).expect("it has just been seen");
+        (role.into_coordination().expect("it has just been seen"), transaction, deadline_ms)
     }
 
     /// A participant says something to the coordinator.
@@ -141,7 +142,7 @@ impl Execution {
         if let Some(parked) = self.parked.remove(&nonce) {
             return self.parked_heard(parked, from, (number, said), context);
         }
-        let (mut coordination, mut transaction, deadline) = self.take_coordinated(nonce);
+        let (mut coordination, mut transaction, deadline_ms) = self.take_coordinated(nonce);
         match coordination.hear(from, number, said) {
             Some(Heard::Died(shard, entity, is_exclusive)) => {
                 return self.start_again_at(coordination, transaction, (shard, entity, is_exclusive), context);
@@ -158,7 +159,7 @@ impl Execution {
                 Fate::IsLost => return self.loses_attempt(&coordination, transaction, context),
             }
         }
-        self.go_on(coordination, transaction, deadline, context);
+        self.go_on(coordination, transaction, deadline_ms, context);
     }
 
     /// Runs what can be run, or ends what has been voted on.
@@ -166,7 +167,7 @@ impl Execution {
         &mut self,
         mut coordination: Box<Coordination>,
         transaction: Box<Transaction>,
-        deadline: UnixMillis,
+        deadline_ms: u64,
         context: &mut ExecutionContext<'_, '_>,
     ) {
         if matches!(transaction.result, Some(Err(_))) || !coordination.is_ending() {
@@ -177,7 +178,7 @@ impl Execution {
             Some(ending) => self.conclude(&coordination, transaction, ending, context),
             None => {
                 let role = Role::Coordinator(coordination);
-                self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline });
+                self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline_ms });
             }
         }
     }
@@ -273,11 +274,11 @@ impl Execution {
         if let Some(nonce) = self.coordinator.nonce_of(id, context.rows)
             && !self.parked.contains_key(&nonce)
         {
-            let (mut coordination, transaction, deadline) = self.take_coordinated(nonce);
+            let (mut coordination, transaction, deadline_ms) = self.take_coordinated(nonce);
             if let Heard::Lost = coordination.heard_ended(from) {
                 return self.loses_attempt(&coordination, transaction, context);
             }
-            self.go_on(coordination, transaction, deadline, context);
+            self.go_on(coordination, transaction, deadline_ms, context);
         }
     }
 
@@ -295,17 +296,17 @@ impl Execution {
         if let Some(parked) = self.parked.remove(&nonce) {
             return self.give_up_parked(parked, error, context);
         }
-        let (mut coordination, mut transaction, deadline) = self.take_coordinated(nonce);
+        let (mut coordination, mut transaction, deadline_ms) = self.take_coordinated(nonce);
         if let Heard::Failed(error) = coordination.failed(from, error) {
             transaction.result = Some(Err(error));
         }
-        self.go_on(coordination, transaction, deadline, context);
+        self.go_on(coordination, transaction, deadline_ms, context);
     }
 
     /// Asks for decisions back that other shards have not made in time.
     pub(super) fn recall_delegated(&mut self, context: &mut ExecutionContext<'_, '_>) {
-        let now = context.world.now;
-        for suspended in self.suspended.values_mut().filter(|suspended| suspended.deadline <= now) {
+        let now_ms = context.world.monotonic_ms;
+        for suspended in self.suspended.values_mut().filter(|suspended| suspended.deadline_ms <= now_ms) {
             if let Some(coordination) = suspended.role.coordination().filter(|one| one.is_delegated()) {
                 coordination.recall(&mut context.context());
             }

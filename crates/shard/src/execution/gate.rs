@@ -5,8 +5,6 @@
 //! entity alone. It behaves as if a transaction that reads had locked each entity. A transaction that wants an entity
 //! alone queues for it. None of that is needed if the earlier opening held nothing when it ended, and said nothing after that.
 
-use millrace_base::UnixMillis;
-
 use super::{Execution, ExecutionContext};
 use crate::context::Rows;
 
@@ -17,10 +15,9 @@ pub(super) enum Gate {
     Shut {
         hold_ms: u64,
     },
-    /// Shut until the monotonic clock shows this. By the other clock that is about `due`.
+    /// Shut until the monotonic clock shows this.
     ShutUntil {
         until_ms: u64,
-        due: UnixMillis,
     },
 }
 
@@ -37,12 +34,12 @@ impl Gate {
         matches!(self, Gate::Open)
     }
 
-    /// When it is to be looked at next.
-    pub(super) fn next_due(&self) -> Option<UnixMillis> {
+    /// When it is to be looked at next, by the monotonic clock.
+    pub(super) fn next_due_ms(&self) -> Option<u64> {
         match self {
             Gate::Open => None,
-            Gate::Shut { .. } => Some(UnixMillis(0)),
-            Gate::ShutUntil { due, .. } => Some(*due),
+            Gate::Shut { .. } => Some(0),
+            Gate::ShutUntil { until_ms } => Some(*until_ms),
         }
     }
 }
@@ -50,14 +47,14 @@ impl Gate {
 impl Execution {
     /// Lets those write who wait for the time to be over.
     pub(super) fn look_at_gate(&mut self, context: &ExecutionContext<'_, '_>) {
-        let (now_ms, now) = (context.world.monotonic_ms, context.world.now);
+        let now_ms = context.world.monotonic_ms;
         let until_ms = match self.gate {
             Gate::Open => return,
             Gate::Shut { hold_ms } => now_ms.saturating_add(hold_ms),
-            Gate::ShutUntil { until_ms, .. } => until_ms,
+            Gate::ShutUntil { until_ms } => until_ms,
         };
         if now_ms < until_ms {
-            self.gate = Gate::ShutUntil { until_ms, due: now.plus(until_ms - now_ms) };
+            self.gate = Gate::ShutUntil { until_ms };
         } else {
             self.open_gate();
         }

@@ -15,6 +15,7 @@ use millrace_func::{
 use millrace_store::{Store, StoreError};
 
 use super::keys::{KeyRange, entity_keys, visit_rows};
+use super::lost::ends_ms;
 use super::origin::Origin;
 use super::transaction::{Action, Instance, Parent, PendingCall, Touched, Transaction, Undo};
 use crate::built_in::{built_in_call, check_built_in, find_elsewhere};
@@ -381,8 +382,7 @@ impl WorkerHost for TurnHost<'_, '_> {
         if self.transaction.activation(self.activation).is_some_and(|state| state.parent.is_none()) {
             self.transaction.worker_ms = Some(timeout_ms);
         }
-        let end = self.transaction.origin.time().plus(self.transaction.for_workers_ms());
-        end.0.saturating_sub(self.world.now.0).min(timeout_ms)
+        ends_ms(self.transaction).saturating_sub(self.world.monotonic_ms).min(timeout_ms)
     }
 
     fn entity_changes(&self) -> u64 {

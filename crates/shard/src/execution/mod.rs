@@ -33,7 +33,7 @@ mod unplaced;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn};
 use millrace_format::Write;
 use millrace_func::Program;
 use millrace_store::StoreError;
@@ -82,8 +82,8 @@ impl<'w> ExecutionContext<'_, 'w> {
 struct Suspended {
     role: Role,
     transaction: Box<Transaction>,
-    /// When it has waited too long.
-    deadline: UnixMillis,
+    /// When it has waited too long, by the monotonic clock.
+    deadline_ms: u64,
 }
 
 /// A transaction yet to start (again), queued for its first entity.
@@ -91,7 +91,7 @@ struct Parked {
     origin: Origin,
     entity: EntityKey,
     is_exclusive: bool,
-    deadline: UnixMillis,
+    deadline_ms: u64,
     /// The entity is another shard's, which has been asked to hold it.
     away: Option<Box<Coordination>>,
 }
@@ -150,12 +150,12 @@ impl Execution {
 
     /// When the next transaction that waits for a time may go on. That is when the shard may write, when another
     /// attempt on a worker is due, or when a slot there is looked for. A transaction that only let others have a turn
-    /// first may go on at any time.
-    pub(crate) fn next_due(&self) -> Option<UnixMillis> {
+    /// first may go on at any time. By the monotonic clock; 0: now.
+    pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
         let without_slot = self.without_slot.first_key_value().map(|((due, _), _)| *due);
-        let yielded = (!self.yielded.is_empty()).then_some(UnixMillis(0));
-        self.gate.next_due().into_iter().chain(lost).chain(without_slot).chain(yielded).min()
+        let yielded = (!self.yielded.is_empty()).then_some(0);
+        self.gate.next_due_ms().into_iter().chain(lost).chain(without_slot).chain(yielded).min()
     }
 
     /// Transactions that wait in the middle or for their first entity.
@@ -229,11 +229,12 @@ impl Execution {
     }
 
     fn give_up_late(&mut self, context: &mut ExecutionContext<'_, '_>) {
-        let now = context.world.now;
-        let late = |deadline: UnixMillis| deadline <= now;
-        let parked: Vec<u64> = self.parked.iter().filter(|(_, p)| late(p.deadline)).map(|(nonce, _)| *nonce).collect();
+        let now_ms = context.world.monotonic_ms;
+        let late = |deadline_ms: u64| deadline_ms <= now_ms;
+        let parked: Vec<u64> =
+            self.parked.iter().filter(|(_, p)| late(p.deadline_ms)).map(|(nonce, _)| *nonce).collect();
         let suspended: Vec<u64> =
-            self.suspended.iter().filter(|(_, s)| late(s.deadline)).map(|(nonce, _)| *nonce).collect();
+            self.suspended.iter().filter(|(_, s)| late(s.deadline_ms)).map(|(nonce, _)| *nonce).collect();
         for nonce in parked {
             if let Some(parked) = self.parked.remove(&nonce) {
                 self.give_up_parked(parked, waited_too_long(), context);
@@ -247,12 +248,12 @@ impl Execution {
     }
 
     fn give_up_suspended(&mut self, suspended: Suspended, error: Error, context: &mut ExecutionContext<'_, '_>) {
-        let Suspended { role, transaction, deadline } = suspended;
+        let Suspended { role, transaction, deadline_ms } = suspended;
         match role {
             // Another shard may have committed it already: only that one can say.
             Role::Coordinator(coordination) if coordination.is_delegated() => {
                 let role = Role::Coordinator(coordination);
-                self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline });
+                self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline_ms });
             }
             Role::Coordinator(coordination) if coordination.is_ending() => {
                 self.coordinator.abandon(&coordination, &mut context.context());

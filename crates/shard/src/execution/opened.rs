@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use millrace_base::{ShardId, TransactionId};
 
 use super::origin::Origin;
-use super::start::deadline;
+use super::start::deadline_ms;
 use super::transaction::Transaction;
 use super::{Execution, ExecutionContext, Role, Suspended, waited_too_long};
 use crate::coordination::Coordination;
@@ -56,16 +56,16 @@ impl Execution {
                 None => drop(self.parked.insert(nonce, parked)),
             }
         } else if self.suspended.contains_key(&nonce) {
-            let (mut coordination, transaction, deadline) = self.take_coordinated(nonce);
+            let (mut coordination, transaction, deadline_ms) = self.take_coordinated(nonce);
             if coordination.loses(shard, opened, &mut context.context()) {
                 return self.loses_attempt(&coordination, transaction, context);
             }
             if coordination.is_ending() {
                 // It may have waited for that shard alone, which said that it broke and can confirm nothing any more.
-                return self.go_on(coordination, transaction, deadline, context);
+                return self.go_on(coordination, transaction, deadline_ms, context);
             }
             let role = Role::Coordinator(coordination);
-            self.suspended.insert(nonce, Suspended { role, transaction, deadline });
+            self.suspended.insert(nonce, Suspended { role, transaction, deadline_ms });
         }
     }
 
@@ -83,7 +83,7 @@ impl Execution {
     }
 
     fn begins_again(&mut self, origin: Origin, context: &mut ExecutionContext<'_, '_>) {
-        if deadline(&origin, context.world) <= context.world.now {
+        if deadline_ms(&origin, context.world) <= context.world.monotonic_ms {
             return self.fail_origin(origin, waited_too_long(), context);
         }
         // If it does not start, it has been answered, or has parked.
@@ -103,8 +103,8 @@ impl Execution {
         else {
             return; // It has heard that before, or the attempt was one of an earlier opening.
         };
-        let (mut coordination, mut transaction, deadline) = self.take_coordinated(nonce);
+        let (mut coordination, mut transaction, deadline_ms) = self.take_coordinated(nonce);
         transaction.is_kept_away |= coordination.heard_alone(from);
-        self.go_on(coordination, transaction, deadline, context);
+        self.go_on(coordination, transaction, deadline_ms, context);
     }
 }

@@ -14,6 +14,8 @@ use crate::typed_reply::{EntityState, ReplyTo};
 #[derive(Clone, Copy)]
 pub(super) struct Begun {
     pub time: UnixMillis,
+    /// The same by the monotonic clock of this machine.
+    pub began_ms: u64,
     /// Unique among the invocations of the node's process.
     pub nonce: u64,
 }
@@ -85,7 +87,7 @@ impl Origin {
     fn begun(&self) -> Begun {
         match self {
             Origin::Call(_, Invoke { info, .. }) | Origin::Route(_, RouteCall { info, .. }) => {
-                Begun { time: info.time, nonce: info.nonce }
+                Begun { time: info.time, began_ms: info.began_ms, nonce: info.nonce }
             }
             Origin::Message { begun, .. }
             | Origin::WorkflowCall { begun, .. }
@@ -97,6 +99,11 @@ impl Origin {
     /// Its `ctx.now()`.
     pub(crate) fn time(&self) -> UnixMillis {
         self.begun().time
+    }
+
+    /// When it began, by the monotonic clock.
+    pub(crate) fn began_ms(&self) -> u64 {
+        self.begun().began_ms
     }
 
     /// Names it within the node's process.

@@ -1,6 +1,6 @@
 //! What a coordinator says to this shard as a participant.
 
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, UnixMillis, limits};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, limits};
 use millrace_format::{InvocationResult, Prepared, ResultState, Write};
 
 use super::origin::{Begun, Origin};
@@ -19,7 +19,8 @@ fn begin_participation(
     heard: Ordered<ToParticipation>,
     context: &ExecutionContext<'_, '_>,
 ) -> (Box<Participation>, Box<Transaction>) {
-    let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
+    let begun = Begun { time: begin.time, began_ms: context.world.monotonic_ms, nonce };
+    let origin = Origin::Participation { id, begin, begun };
     let mut transaction = Transaction::new(origin, begin.program, context.world.limits(begin.program));
     transaction.takes_locks = true;
     transaction.is_spread = true;
@@ -133,9 +134,10 @@ impl Execution {
             self.reserved((id, begin, nonce), entity, is_exclusive, context);
         } else {
             self.locks.queue(&entity, Waiter::new(nonce, begin.age, is_exclusive));
-            let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
-            let deadline = UnixMillis(u64::MAX);
-            self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
+            let begun = Begun { time: begin.time, began_ms: context.world.monotonic_ms, nonce };
+            let origin = Origin::Participation { id, begin, begun };
+            let deadline_ms = u64::MAX;
+            self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline_ms, away: None });
         }
     }
 
@@ -230,8 +232,8 @@ impl Execution {
             for entity in &transaction.held {
                 self.locks.mark_wants_nothing(entity, transaction.nonce());
             }
-            let (role, deadline) = (Role::Participant(participation), UnixMillis(u64::MAX));
-            self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline });
+            let (role, deadline_ms) = (Role::Participant(participation), u64::MAX);
+            self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline_ms });
         }
         context.context().tell(id.coordinator, vote, read_lsn);
     }

@@ -7,7 +7,8 @@ use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, Value, limits};
 use millrace_func::{Answer, HandlerId, HandlerKind, Loaded, Reader};
 
-use super::origin::{Begun, Origin};
+use super::origin::Origin;
+use super::start::begun;
 use super::{Execution, ExecutionContext};
 use crate::checks::check_key;
 use crate::context::{Context, Rows, store_failed};
@@ -95,7 +96,7 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         if self.locks.is_prepared(entity) {
-            let begun = Begun { time: context.world.now, nonce: context.world.take_nonce() };
+            let begun = begun(context.world);
             let origin = Origin::Read { to, begun, fields };
             return self.park(origin, entity.clone(), false, context.world);
         }

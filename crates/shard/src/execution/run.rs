@@ -11,7 +11,7 @@ use millrace_func::{ActivationId, Engine, HandlerKind, NestedCall, OperationId, 
 
 use super::host::{OwnShard, TurnHost};
 use super::lost::begins_again;
-use super::start::deadline;
+use super::start::deadline_ms;
 use super::transaction::{Action, Instance, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Role, Suspended};
 use crate::locks::{Grant, Waiter};
@@ -289,8 +289,8 @@ impl Execution {
         let (nonce, age) = (transaction.nonce(), transaction.age());
         self.note_yielded(&mut transaction, context);
         if transaction.is_unlocked && role.is_alone() {
-            let deadline = deadline(&transaction.origin, context.world);
-            self.suspended.insert(nonce, Suspended { role, transaction, deadline });
+            let deadline_ms = deadline_ms(&transaction.origin, context.world);
+            self.suspended.insert(nonce, Suspended { role, transaction, deadline_ms });
             return;
         }
         if !self.locks.is_empty() {
@@ -315,8 +315,8 @@ impl Execution {
             }
         }
         transaction.takes_locks = true;
-        let deadline = deadline(&transaction.origin, context.world);
-        self.suspended.insert(nonce, Suspended { role, transaction, deadline });
+        let deadline_ms = deadline_ms(&transaction.origin, context.world);
+        self.suspended.insert(nonce, Suspended { role, transaction, deadline_ms });
     }
 
     /// An entity that a suspended transaction queued for is free.

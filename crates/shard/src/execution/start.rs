@@ -2,7 +2,7 @@
 //! again what has lost the race for an entity.
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis, limits};
+use millrace_base::{EntityKey, Error, ErrorCode, limits};
 use millrace_format::MessageRecord;
 use millrace_func::{Catalog, HandlerKind, NestedCall, RouteReply, Start, WorkerSlot};
 
@@ -54,26 +54,35 @@ fn target_of(message: &MessageRecord, catalog: &Catalog) -> Result<(EntityKey, H
     Ok((entity, catalog.kind(handler)))
 }
 
-/// When a request has waited too long. A participation waits for as long as its coordinator wants.
-pub(super) fn deadline(origin: &Origin, world: &World<'_>) -> UnixMillis {
+/// When a request has waited too long, by the monotonic clock. A participation waits for as long as its coordinator wants.
+pub(super) fn deadline_ms(origin: &Origin, world: &World<'_>) -> u64 {
     let wait_ms = match origin {
         Origin::Call(_, invoke) => world.limits(invoke.handler.program).wait_ms,
         Origin::Route(_, call) => world.limits(call.route.id.program).wait_ms,
         Origin::WorkflowCall { call, .. } => world.limits(call.handler.program).wait_ms,
         Origin::Message { .. } | Origin::Read { .. } => limits::CALL_WAIT_MS,
-        Origin::Participation { .. } => return UnixMillis(u64::MAX),
+        Origin::Participation { .. } => return u64::MAX,
     };
-    origin.time().plus(wait_ms)
+    origin.began_ms().saturating_add(wait_ms)
 }
 
 /// A transaction begins that no request began.
-fn begun(world: &mut World<'_>) -> Begun {
-    Begun { time: world.now, nonce: world.take_nonce() }
+pub(super) fn begun(world: &mut World<'_>) -> Begun {
+    Begun { time: world.now, began_ms: world.monotonic_ms, nonce: world.take_nonce() }
 }
 
 impl Execution {
     /// Starts a call, or parks it behind a suspended transaction.
-    pub(crate) fn begin_call(&mut self, to: ReplyTo<Bytes>, invoke: Invoke, context: &mut ExecutionContext<'_, '_>) {
+    pub(crate) fn begin_call(
+        &mut self,
+        to: ReplyTo<Bytes>,
+        mut invoke: Invoke,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        // The machine that took it in was behind what the shard has used.
+        if invoke.info.time < context.rows.clock().floor() {
+            invoke.info.time = context.world.now;
+        }
         let token = to.token();
         let (entity, kind) = match check_call(&invoke, context.world.catalog) {
             Ok((_, HandlerKind::Workflow)) => {
@@ -255,8 +264,8 @@ impl Execution {
     pub(super) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
         let (nonce, age) = (origin.nonce(), origin.age());
         self.locks.queue(&entity, Waiter::new(nonce, age, is_exclusive));
-        let deadline = deadline(&origin, world);
-        self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
+        let deadline_ms = deadline_ms(&origin, world);
+        self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline_ms, away: None });
     }
 
     /// The entity that a parked transaction queued for is free.

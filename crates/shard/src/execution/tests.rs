@@ -146,7 +146,7 @@ impl Rig {
     fn begin(&mut self, handler: HandlerId, key: &str, input: &str) -> Token {
         self.calls += 1;
         let token = Token(self.calls);
-        let info = RequestInfo { time: START, nonce: self.calls << 32, idempotency_key: None };
+        let info = RequestInfo { time: START, began_ms: 0, nonce: self.calls << 32, idempotency_key: None };
         let (key, input) = (key.as_bytes().into(), Bytes::from(input.to_owned()));
         let invoke = Invoke { info, handler, key, input };
         self.shard.handle(Input::Invoke(ReplyTo::of(token), invoke), &mut self.world.world());

@@ -6,7 +6,7 @@
 //! up to then it has changed nothing, and it sees the same time and the same random bits.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, shard_of_key};
 use millrace_func::{ActivationId, HandlerId, HandlerKind, OperationId, Program, RouteReply, Start};
 
 use super::answers::{answers_from_result, route_scope};
@@ -123,6 +123,12 @@ impl UnplacedRoute {
     #[must_use]
     pub fn program(&self) -> Program {
         self.transaction.program
+    }
+
+    /// Its `ctx.now()`.
+    #[must_use]
+    pub fn time(&self) -> UnixMillis {
+        self.transaction.origin.time()
     }
 
     /// How long it may wait in all.

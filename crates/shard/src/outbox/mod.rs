@@ -54,7 +54,7 @@ struct Channel {
     on_the_way_bytes: usize,
     has_more: bool,
     /// When something was sent or acknowledged last.
-    heard: UnixMillis,
+    heard_ms: u64,
     /// How often nothing has been heard for too long since then.
     silences: u32,
 }
@@ -102,7 +102,7 @@ impl Outbox {
         let channel = self.channels.entry(from).or_default();
         if sequence > channel.acknowledged {
             channel.acknowledged = sequence;
-            channel.heard = context.now;
+            channel.heard_ms = context.monotonic_ms;
             channel.silences = 0;
         }
         if channel.delivered <= channel.acknowledged {
@@ -170,12 +170,12 @@ impl Outbox {
             sent_bytes += value.content().len() + OVERHEAD_BYTES;
             channel.delivered = sequence;
             channel.on_the_way += 1;
-            let message = Bytes::copy_from_slice(value.content());
+            let message = as_another_gets_it(value.content(), (context.now, context.rows.clock().lead_ms()));
             context.outputs.deliver(to, Delivery { from: own, sequence, after, message });
             after = sequence;
         }
         if sent_bytes > 0 {
-            channel.heard = context.now;
+            channel.heard_ms = context.monotonic_ms;
             self.served = Some(to);
         }
         if !is_silent {
@@ -188,9 +188,7 @@ impl Outbox {
     pub(crate) fn forget_acknowledged(&mut self, context: &mut Context<'_>) {
         let mut done = Vec::new();
         for (to, channel) in &mut self.channels {
-            // A clock that was set back must not make the wait longer.
-            channel.heard = channel.heard.min(context.now);
-            if channel.on_the_way > 0 && context.now.0 - channel.heard.0 >= channel.silence_ms() {
+            if channel.on_the_way > 0 && context.monotonic_ms.saturating_sub(channel.heard_ms) >= channel.silence_ms() {
                 channel.silences += 1;
                 channel.delivered = channel.acknowledged;
                 channel.on_the_way = 0;
@@ -232,6 +230,13 @@ impl Outbox {
         });
         (fields, is_all && visited.is_ok())
     }
+}
+
+/// A message as another shard gets it. What is due by the sender's time is due at once, which zero says: the receiver's may be
+/// behind. What is due later is due by the machine's time, of which the sender's may be ahead.
+fn as_another_gets_it(message: &[u8], (now, lead_ms): (UnixMillis, u64)) -> Bytes {
+    let change = |due: UnixMillis| if due <= now { UnixMillis(0) } else { UnixMillis(due.0.saturating_sub(lead_ms)) };
+    MessageRecord::with_due(message, change).into()
 }
 
 fn outbox_field(to: ShardId, sequence: Sequence) -> Vec<u8> {

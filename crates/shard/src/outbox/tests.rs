@@ -62,6 +62,25 @@ fn a_receiver_that_says_nothing_gets_one_message_again_less_and_less_often() {
 }
 
 #[test]
+fn what_is_due_goes_as_due_at_once_and_what_is_not_by_the_machines_time() {
+    let (mut outbox, mut bench) = (Outbox::new(), Bench::new(2));
+    // The machine's clock is behind what the shard has used.
+    let behind_ms = 300_000;
+    bench.rows.clock_mut().look(START, 0);
+    bench.now = bench.rows.clock_mut().look(UnixMillis(START.0 - behind_ms), 0);
+    for delay_ms in [0, 20] {
+        let sequence = Sequence { lsn: bench.rows.next_lsn(), index: 0 };
+        let write = outbox.write(TO, sequence, &message("k", bench.now.plus(delay_ms)));
+        bench.context().append(vec![write]);
+    }
+    bench.sync();
+    outbox.deliver(&mut bench.context());
+    let due = |delivery: &Delivery| MessageRecord::decode(&delivery.message).expect("a message").due;
+    let sent: Vec<UnixMillis> = bench.outputs.deliveries.iter().map(|(_, delivery)| due(delivery)).collect();
+    assert_eq!(sent, [UnixMillis(0), UnixMillis(START.0 + 20 - behind_ms)]);
+}
+
+#[test]
 fn a_start_finds_the_receivers_that_have_yet_to_get_something() {
     let mut bench = Bench::new(2);
     let sent = send(&mut Outbox::new(), &mut bench);

@@ -31,7 +31,7 @@ impl Rig {
     /// Calls an entity of this shard that calls one of the other.
     fn call_away(&mut self, token: Token, nonce: u64) -> TransactionId {
         let keys = keys(2);
-        let info = RequestInfo { time: START, nonce, idempotency_key: None };
+        let info = RequestInfo { time: START, began_ms: 0, nonce, idempotency_key: None };
         let (key, input) = (keys[&ShardId(0)].as_bytes().into(), Bytes::from(keys[&OTHER].clone()));
         let invoke = Invoke { info, handler: RUN, key, input };
         self.shard.handle(Input::Invoke(ReplyTo::of(token), invoke), &mut self.world.world());

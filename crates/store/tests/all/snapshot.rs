@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use millrace_base::{EntityKey, Lsn, ShardId, Value, ValueKind};
+use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value, ValueKind};
 use millrace_format::Write;
 use millrace_store::{Checkpoint, Export, FjallCheckpoint, Import, ImportState, MemoryCheckpoint, Store, StoreError};
 
@@ -92,6 +92,34 @@ fn a_snapshot_and_the_entries_after_it_make_the_same_store() {
         assert_eq!(target.lsn(ShardId(4)).expect("read"), Lsn(1));
         let state = target.import_state(SHARD).expect("read");
         assert_eq!(state, ImportState { is_resetting: false, snapshot: Some(b"note".to_vec()) });
+    }
+}
+
+#[test]
+fn the_time_of_the_last_entry_outlives_the_log_and_goes_along_with_a_snapshot() {
+    for ((source, _folder), (target, _other)) in kinds().into_iter().zip(kinds()) {
+        let open = |checkpoint: &Arc<dyn Checkpoint>| Store::open(SHARD, Arc::clone(checkpoint), 1).expect("opens");
+        let mut store = open(&source);
+        assert_eq!(store.time(), UnixMillis(0));
+        apply(&mut store, 30);
+        store.note_time(UnixMillis(7_000));
+        store.note_time(UnixMillis(6_000));
+        flush(&mut store, &*source);
+        let mut store = open(&source);
+        assert_eq!((store.lsn(), store.time()), (Lsn(30), UnixMillis(7_000)));
+        // A flush without rows to write keeps it.
+        store.apply(Lsn(31), []).expect("applied");
+        flush(&mut store, &*source);
+        assert_eq!((open(&source).lsn(), open(&source).time()), (Lsn(31), UnixMillis(7_000)));
+
+        let mut export = Export::begin(Arc::clone(&source), SHARD).expect("begins");
+        let mut import = Import::begin(Arc::clone(&target), SHARD).expect("begins");
+        while let Some(chunk) = export.next_chunk(CHUNK_BYTES).expect("read") {
+            import.add(&chunk).expect("written");
+        }
+        import.finish(export.lsn(), b"note").expect("ends");
+        assert_eq!(open(&target).time(), UnixMillis(7_000));
+        assert_eq!(Import::empty(&target, SHARD, 1).expect("emptied").time(), UnixMillis(0));
     }
 }
 

@@ -1,0 +1,92 @@
+//! A shard's time: the machine's, but never before what the shard has used.
+//!
+//! The machine's clock may be set back, and after a failover the next machine's may be behind. Then the shard's time goes on
+//! from what it has used, at half the machine's pace. It does so until the clock has caught up.
+//! It does not stand still, or a sleep that begins meanwhile would last for all of that.
+
+use millrace_base::UnixMillis;
+
+/// See the module's documentation.
+pub(crate) struct ShardClock {
+    /// What it has shown when it last agreed with the machine's clock; first, the time of the shard's last entry.
+    base: UnixMillis,
+    /// What the monotonic clock showed then. `None`: nobody has looked yet.
+    at_ms: Option<u64>,
+    /// By how much it was ahead of the machine's clock at the last look.
+    lead_ms: u64,
+}
+
+impl ShardClock {
+    /// A clock that shows no earlier time than this one.
+    pub(crate) fn after(time: UnixMillis) -> Self {
+        Self { base: time, at_ms: None, lead_ms: 0 }
+    }
+
+    /// The time, when the machine's two clocks show this.
+    pub(crate) fn look(&mut self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
+        let time = self.at(machine, monotonic_ms);
+        self.lead_ms = time.0 - machine.0;
+        if self.lead_ms > 0 {
+            self.at_ms.get_or_insert(monotonic_ms);
+        } else {
+            (self.base, self.at_ms) = (machine, Some(monotonic_ms));
+        }
+        time
+    }
+
+    /// As [`ShardClock::look`], ahead of it.
+    pub(crate) fn at(&self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
+        let passed_ms = monotonic_ms.saturating_sub(self.at_ms.unwrap_or(monotonic_ms));
+        machine.max(self.base.plus(passed_ms / 2))
+    }
+
+    /// By how much it was ahead of the machine's clock at the last look.
+    pub(crate) fn lead_ms(&self) -> u64 {
+        self.lead_ms
+    }
+
+    /// An invocation of an earlier time than this would have a time that the shard has left behind, by no fault of its own.
+    pub(crate) fn floor(&self) -> UnixMillis {
+        if self.lead_ms > 0 { self.base } else { UnixMillis(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_never_goes_back_and_catches_up_at_half_the_pace() {
+        let mut clock = ShardClock::after(UnixMillis(10_000));
+        assert_eq!(clock.look(UnixMillis(4_000), 50), UnixMillis(10_000), "the machine is six seconds behind");
+        assert_eq!(clock.floor(), UnixMillis(10_000));
+        assert_eq!(clock.look(UnixMillis(5_000), 1_050), UnixMillis(10_500));
+        assert_eq!(clock.look(UnixMillis(15_999), 12_049), UnixMillis(15_999), "it has caught up");
+        assert_eq!(clock.floor(), UnixMillis(0));
+        assert_eq!(clock.look(UnixMillis(16_999), 13_049), UnixMillis(16_999));
+
+        assert_eq!(
+            clock.look(UnixMillis(1_000), 13_149),
+            UnixMillis(17_049),
+            "somebody has set the machine's clock back"
+        );
+        assert_eq!(clock.look(UnixMillis(1_001), 13_150), UnixMillis(17_049));
+        assert_eq!(clock.look(UnixMillis(1_002), 13_151), UnixMillis(17_050));
+    }
+
+    #[test]
+    fn many_looks_do_not_hold_it_up() {
+        let mut clock = ShardClock::after(UnixMillis(10_000));
+        for passed_ms in 0..=1_000 {
+            clock.look(UnixMillis(passed_ms), passed_ms);
+        }
+        assert_eq!(clock.at(UnixMillis(1_000), 1_000), UnixMillis(10_500));
+    }
+
+    #[test]
+    fn a_shard_that_was_never_used_has_the_machines_time() {
+        let mut clock = ShardClock::after(UnixMillis(0));
+        assert_eq!(clock.look(UnixMillis(7), 1), UnixMillis(7));
+        assert_eq!(clock.floor(), UnixMillis(0));
+    }
+}
