@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{BudgetBuffer, ByteBudget, Error, ErrorCode, limits};
 use millrace_format::worker::{
     FrameHeader, ServerFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame, ends_turn, is_heartbeat, set_stream, suspends,
 };
@@ -33,12 +33,11 @@ pub enum Said {
 /// One attempt on the line.
 struct Stream {
     number: u32,
-    turn: Vec<u8>,
+    turn: BudgetBuffer,
     is_awaited: bool,
 }
 
 /// See the module's documentation.
-#[derive(Default)]
 pub struct Line {
     received: BytesMut,
     to_send: VecDeque<Bytes>,
@@ -49,6 +48,24 @@ pub struct Line {
     last_stream: u32,
     heard_ms: u64,
     has_ended: bool,
+    budget: ByteBudget,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            received: BytesMut::new(),
+            to_send: VecDeque::new(),
+            said: VecDeque::new(),
+            has_hello: false,
+            attempts: BTreeMap::new(),
+            by_stream: BTreeMap::new(),
+            last_stream: 0,
+            heard_ms: 0,
+            has_ended: false,
+            budget: ByteBudget::unlimited(),
+        }
+    }
 }
 
 fn lost(what: &str) -> Error {
@@ -56,6 +73,11 @@ fn lost(what: &str) -> Error {
 }
 
 impl Line {
+    /// The turns of attempts that begin from now on count for this budget.
+    pub fn count_for(&mut self, budget: ByteBudget) {
+        self.budget = budget;
+    }
+
     /// Whether the connection goes on. Once it does not, what [`Line::next_to_send`] still gives is the last.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -168,18 +190,29 @@ impl Line {
             // Of an attempt that has been given up: it changes nothing.
             return if header.stream == 0 { Err("a frame of no attempt".to_owned()) } else { Ok(()) };
         };
-        if stream.turn.len() + whole.len() > limits::WORKER_ATTEMPT_BYTES {
+        if stream.turn.size_bytes() + whole.len() > limits::WORKER_ATTEMPT_BYTES {
             return Err("a turn is too large".to_owned());
         }
-        stream.turn.extend_from_slice(&whole);
+        if !stream.turn.extend(&whole) {
+            self.give_up(attempt, lost("the turns of its app that are held together are too large"));
+            return Ok(());
+        }
         if ends_turn(header.kind) && std::mem::take(&mut stream.is_awaited) {
-            let turn = std::mem::take(&mut stream.turn);
-            self.said.push_back(Said::Turn(attempt, Ok(turn.into())));
+            let turn = std::mem::replace(&mut stream.turn, self.budget.buffer());
+            self.said.push_back(Said::Turn(attempt, Ok(turn.freeze())));
             if !suspends(header.kind) {
                 self.remove(attempt);
             }
         }
         Ok(())
+    }
+
+    /// Loses one attempt, and tells its worker.
+    fn give_up(&mut self, attempt: AttemptToken, why: Error) {
+        if self.attempts.get(&attempt).is_some_and(|stream| stream.is_awaited) {
+            self.said.push_back(Said::Turn(attempt, Err(why)));
+        }
+        self.cancel(attempt);
     }
 
     fn remove(&mut self, attempt: AttemptToken) -> Option<Stream> {
@@ -204,7 +237,7 @@ impl Line {
             self.last_stream += 1;
             let number = self.last_stream;
             self.by_stream.insert(number, attempt);
-            self.attempts.insert(attempt, Stream { number, turn: Vec::new(), is_awaited: false });
+            self.attempts.insert(attempt, Stream { number, turn: self.budget.buffer(), is_awaited: false });
         }
         let stream = self.attempts.get_mut(&attempt).ok_or_else(|| lost("the attempt has ended"))?;
         stream.is_awaited = true;

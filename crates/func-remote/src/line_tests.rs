@@ -1,7 +1,7 @@
 //! The line on its own: attempts stay apart, and what is void or silent changes nothing.
 
 use bytes::Bytes;
-use millrace_base::ErrorCode;
+use millrace_base::{ByteBudget, ErrorCode};
 use millrace_format::worker::{FrameHeader, FrameValue, ServerFrame, WorkerFrame, set_stream};
 
 use super::{ASKED_EVERY_MS, Line, SILENCE_MS, Said};
@@ -124,6 +124,27 @@ fn a_connection_that_ends_loses_what_it_has_whether_or_not_a_part_of_it_came() {
     let codes = [line.next_said(), line.next_said()].map(code);
     assert_eq!(codes, [Some(ErrorCode::WorkerFailed); 2]);
     assert_eq!(line.next_said(), None);
+}
+
+#[test]
+fn a_turn_for_which_there_is_no_room_is_lost_alone() {
+    let mut line = line();
+    line.count_for(ByteBudget::new(100, 0));
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.begin(TWO, &content(), true, 0).expect("it begins");
+    let set = |stream| {
+        let value = FrameValue::Json(Bytes::from_static(&[b'1'; 50]));
+        frame(stream, &WorkerFrame::Set { field: Bytes::from_static(b"f"), value })
+    };
+    line.receive(&set(1), 1).expect("a frame");
+    line.receive(&set(2), 1).expect("a frame");
+    assert_eq!(code(line.next_said()), Some(ErrorCode::WorkerFailed));
+    assert!(line.is_open() && line.has(ONE) && !line.has(TWO));
+    line.receive(&output(1, "1"), 2).expect("a frame");
+    assert!(matches!(line.next_said(), Some(Said::Turn(ONE, Ok(_)))));
+    line.begin(TWO, &content(), true, 0).expect("it begins anew");
+    line.receive(&set(3), 3).expect("a frame");
+    assert_eq!(line.next_said(), None, "there is room again");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, hex, limits};
+use millrace_base::{ByteBudget, Error, ErrorCode, hex, limits};
 use millrace_fetch::{Failure, HttpFetcher};
 use millrace_func::{AttemptToken, FetchRequest, FetchResponse};
 
@@ -26,6 +26,8 @@ pub(crate) struct WorkerRequest<'a> {
     pub secret: Option<&'a str>,
     pub timeout_ms: u64,
     pub response_bytes: usize,
+    /// What the answers of all workers of the app count for.
+    pub budget: &'a ByteBudget,
 }
 
 /// The headers that say who asks.
@@ -58,7 +60,7 @@ pub(crate) fn lost(code: ErrorCode, url: &WorkerUrl, what: &str) -> Error {
 /// # Errors
 /// `worker-unavailable`, `worker-failed`, `worker-timeout`.
 pub(crate) async fn ask(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerRequest<'_>) -> Result<Bytes, Error> {
-    let WorkerRequest { method, path, protocol, attempt, body, secret, timeout_ms, response_bytes } = request;
+    let WorkerRequest { method, path, protocol, attempt, body, secret, timeout_ms, response_bytes, budget } = request;
     let (target, path) = url.below(path);
     let mut headers = headers(protocol, secret, (method, &path), attempt, &body);
     if !body.is_empty() {
@@ -66,8 +68,11 @@ pub(crate) async fn ask(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerR
     }
     let request =
         FetchRequest { method: method.to_owned(), url: target, headers, body, timeout_ms, response_bytes, retries: 0 };
-    let exchanged =
-        if url.is_http2() { fetcher.exchange_http2(request).await } else { fetcher.exchange(request).await };
+    let exchanged = if url.is_http2() {
+        fetcher.exchange_http2(request, budget).await
+    } else {
+        fetcher.exchange(request, budget).await
+    };
     match exchanged {
         Ok(response) => body_of(url, response),
         Err(Failure { error, is_late, is_unsent }) => {
@@ -97,3 +102,8 @@ fn body_of(url: &WorkerUrl, response: FetchResponse) -> Result<Bytes, Error> {
 
 /// As many bytes as one turn may have.
 pub(crate) const TURN_BYTES: usize = limits::WORKER_ATTEMPT_BYTES;
+
+/// What the answers of an app's workers count for.
+pub(crate) fn turns_budget() -> ByteBudget {
+    ByteBudget::new(limits::WORKER_ATTEMPTS_BYTES, limits::WORKER_UNCOUNTED_BYTES)
+}

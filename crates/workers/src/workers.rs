@@ -145,6 +145,7 @@ impl Shared {
             secret: deployment.secret.as_deref(),
             timeout_ms: turn.timeout_ms,
             response_bytes: TURN_BYTES,
+            budget: &deployment.budget,
         };
         tokio::select! {
             result = ask(&self.fetcher, url, request) => result,
