@@ -16,6 +16,8 @@ mod cpu;
 mod gate;
 mod host;
 mod keys;
+#[cfg(test)]
+mod late_votes_tests;
 mod lost;
 mod on_worker;
 mod opened;
