@@ -1,4 +1,4 @@
-//! A whole node over the simulated disk. The power goes at each operation, or a sync fails, on the log or on the bodies of
+//! A program of its own: it links a whole node. That runs over the simulated disk. The power goes at each operation, or a sync fails, on the log or on the bodies of
 //! objects beside it. Meanwhile objects are written, overwritten, put together of parts, copied, deleted and expired.
 //!
 //! Promises 3 and 5 for objects. What was acknowledged is there, with its content. What was not is whole or not there at all. What
