@@ -1,9 +1,11 @@
-//! The server's end of a connection that a worker has made: frames of many attempts, without the connection.
+//! The server's end of a connection with a worker: frames of attempts, without the connection.
 //!
-//! Whoever has the connection gives the bytes that come, and the time, and carries away the bytes that are to go. Attempts
-//! have stream numbers, which are never used again. A connection that breaks the protocol, or says nothing while an attempt
-//! runs, loses all of its attempts.
+//! Whoever has the connection gives the bytes that come, and the time, and carries away the bytes that are to go. On a
+//! connection that a worker has made, attempts have stream numbers, which are never used again. A stream of HTTP/2 is a line
+//! of its own, and carries one attempt. A connection that breaks the protocol, or says nothing while an attempt runs, loses
+//! all of its attempts.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
@@ -38,8 +40,11 @@ struct Stream {
 }
 
 /// See the module's documentation.
-#[derive(Default)]
 pub struct Line {
+    /// Whose it is, for errors.
+    name: Cow<'static, str>,
+    /// It carries one attempt, without a number.
+    is_of_one: bool,
     received: BytesMut,
     to_send: VecDeque<Bytes>,
     said: VecDeque<Said>,
@@ -51,11 +56,41 @@ pub struct Line {
     has_ended: bool,
 }
 
-fn lost(what: &str) -> Error {
-    Error::new(ErrorCode::WorkerFailed, format!("the worker that dialled in: {what}"))
+impl Default for Line {
+    /// The line of a worker that has dialled in.
+    fn default() -> Self {
+        Self::new("the worker that dialled in".into(), false)
+    }
 }
 
 impl Line {
+    fn new(name: Cow<'static, str>, is_of_one: bool) -> Self {
+        Self {
+            name,
+            is_of_one,
+            received: BytesMut::new(),
+            to_send: VecDeque::new(),
+            said: VecDeque::new(),
+            // A worker that is dialled has said before what it serves.
+            has_hello: is_of_one,
+            attempts: BTreeMap::new(),
+            by_stream: BTreeMap::new(),
+            last_stream: 0,
+            heard_ms: 0,
+            has_ended: false,
+        }
+    }
+
+    /// The line of one attempt, on a stream to a worker of this name.
+    #[must_use]
+    pub fn of_one(name: String) -> Self {
+        Self::new(name.into(), true)
+    }
+
+    fn lost(&self, what: &str) -> Error {
+        Error::new(ErrorCode::WorkerFailed, format!("{}: {what}", self.name))
+    }
+
     /// Whether the connection goes on. Once it does not, what [`Line::next_to_send`] still gives is the last.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -107,13 +142,14 @@ impl Line {
     pub fn end(&mut self, what: &str) {
         self.has_ended = true;
         self.by_stream.clear();
+        let error = self.lost(what);
         for (attempt, stream) in std::mem::take(&mut self.attempts) {
             if stream.is_awaited {
-                self.said.push_back(Said::Turn(attempt, Err(lost(what))));
+                self.said.push_back(Said::Turn(attempt, Err(error.clone())));
             }
         }
         if !std::mem::replace(&mut self.has_hello, true) {
-            self.said.push_back(Said::Hello(Err(lost(what))));
+            self.said.push_back(Said::Hello(Err(error)));
         }
     }
 
@@ -123,27 +159,27 @@ impl Line {
     /// They break the protocol, and the connection is to end; or it has ended before.
     pub fn receive(&mut self, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
         if self.has_ended {
-            return Err(lost("the connection has ended"));
+            return Err(self.lost("the connection has ended"));
         }
         self.heard_ms = now_ms;
         self.received.extend_from_slice(bytes);
-        let taken = self.take_all();
-        if let Err(error) = &taken {
-            self.end(&error.message);
-        }
-        taken
+        self.take_all().map_err(|what| {
+            let what = format!("it broke the protocol: {what}");
+            self.end(&what);
+            self.lost(&what)
+        })
     }
 
     /// Takes the frames that have come as a whole.
-    fn take_all(&mut self) -> Result<(), Error> {
+    fn take_all(&mut self) -> Result<(), String> {
         loop {
             let header = match FrameHeader::read(&self.received) {
                 Ok(Some(header)) if header.frame_bytes() <= self.received.len() => header,
                 Ok(_) => return Ok(()),
-                Err(error) => return Err(lost(&format!("it broke the protocol: {error}"))),
+                Err(error) => return Err(error.to_string()),
             };
             let whole = self.received.split_to(header.frame_bytes()).freeze();
-            self.take(header, whole).map_err(|what| lost(&format!("it broke the protocol: {what}")))?;
+            self.take(header, whole)?;
         }
     }
 
@@ -192,29 +228,25 @@ impl Line {
     ///
     /// # Errors
     /// The connection has ended, or the attempt has.
-    pub fn begin(&mut self, attempt: AttemptToken, content: &[u8], is_first: bool, now_ms: u64) -> Result<(), Error> {
+    pub fn begin(&mut self, attempt: AttemptToken, content: &Bytes, is_first: bool, now_ms: u64) -> Result<(), Error> {
         if self.has_ended {
-            return Err(Error::new(ErrorCode::WorkerUnavailable, "the worker that dialled in has gone"));
+            return Err(Error::new(ErrorCode::WorkerUnavailable, format!("{} has gone", self.name)));
         }
         // Nobody is asked whether it is there while nothing is awaited of it, so it has said nothing. That is no silence.
         if !self.is_awaited() {
             self.heard_ms = now_ms;
         }
         if is_first {
-            self.last_stream += 1;
+            self.last_stream += u32::from(!self.is_of_one);
             let number = self.last_stream;
             self.by_stream.insert(number, attempt);
             self.attempts.insert(attempt, Stream { number, turn: Vec::new(), is_awaited: false });
         }
-        let stream = self.attempts.get_mut(&attempt).ok_or_else(|| lost("the attempt has ended"))?;
+        let Some(stream) = self.attempts.get_mut(&attempt) else {
+            return Err(self.lost("the attempt has ended"));
+        };
         stream.is_awaited = true;
-        let mut frames = content.to_vec();
-        let mut at = 0;
-        while let Ok(Some(header)) = FrameHeader::read(&frames[at..]) {
-            set_stream(&mut frames, at, stream.number);
-            at += header.frame_bytes();
-        }
-        self.to_send.push_back(frames.into());
+        self.to_send.push_back(if self.is_of_one { content.clone() } else { numbered(content, stream.number) });
         Ok(())
     }
 
@@ -248,6 +280,17 @@ impl Line {
         self.send(0, &ServerFrame::Cancel(as_frame_error(error)));
         self.end("it was refused");
     }
+}
+
+/// The same frames on a stream of this number.
+fn numbered(content: &[u8], number: u32) -> Bytes {
+    let mut frames = content.to_vec();
+    let mut at = 0;
+    while let Ok(Some(header)) = FrameHeader::read(&frames[at..]) {
+        set_stream(&mut frames, at, number);
+        at += header.frame_bytes();
+    }
+    frames.into()
 }
 
 #[cfg(test)]

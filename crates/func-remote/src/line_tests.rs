@@ -24,10 +24,10 @@ fn suspend(stream: u32) -> Vec<u8> {
     frame(stream, &WorkerFrame::Suspend { operations: vec![1] })
 }
 
-fn content() -> Vec<u8> {
+fn content() -> Bytes {
     let mut bytes = Vec::new();
     ServerFrame::Ping.encode(&mut bytes);
-    bytes
+    bytes.into()
 }
 
 /// A line whose worker has said HELLO.
@@ -137,4 +137,25 @@ fn what_is_no_frame_ends_the_connection() {
     let mut line = Line::default();
     assert!(line.receive(&output(1, "1"), 0).is_err(), "HELLO comes first");
     assert_eq!(code(line.next_said()), Some(ErrorCode::WorkerFailed));
+}
+
+#[test]
+fn a_line_of_one_attempt_has_no_numbers_and_needs_no_hello() {
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    assert_eq!(line.next_to_send(), Some(content()), "its frames are sent as they are");
+    line.receive(&[suspend(0), output(0, "1")].concat(), 1).expect("frames");
+    assert_eq!(line.next_said(), Some(Said::Turn(ONE, Ok(suspend(0).into()))));
+    assert_eq!(line.next_said(), None, "a turn that is not awaited is none");
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.receive(&output(0, "1"), 1).expect("a frame");
+    assert_eq!(line.next_said(), Some(Said::Turn(ONE, Ok(output(0, "1").into()))));
+    assert_eq!((line.load(), line.is_open()), (0, true));
+    assert!(line.receive(&output(0, "2"), 2).is_err(), "a second end is of no attempt");
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.end("it is lost");
+    let Some(Said::Turn(_, Err(error))) = line.next_said() else { panic!("the attempt is lost") };
+    assert_eq!(error.message, "the worker at a: it is lost");
 }
