@@ -4,6 +4,7 @@
 //! Promises: every type here is plain data with one canonical form. Every conversion from a stranger's bytes returns an
 //! error instead of panicking. Must not do I/O, be async, or know what a log, a store or a front is.
 
+mod byte_budget;
 mod chosen_id;
 mod entity_key;
 mod error;
@@ -18,6 +19,7 @@ mod position;
 pub mod url;
 mod value;
 
+pub use byte_budget::{BudgetBuffer, ByteBudget, HeldBytes};
 pub use chosen_id::check_chosen_id;
 pub use entity_key::{EntityKey, EntityKeyParts};
 pub use error::{Error, ErrorCode};

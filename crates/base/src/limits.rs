@@ -483,6 +483,13 @@ pub const WORKER_FRAME_BYTES: usize = 8 << 20;
 /// Bytes of all frames of one attempt on a worker, each way. The server holds them until the attempt ends.
 pub const WORKER_ATTEMPT_BYTES: usize = 64 << 20;
 
+/// Bytes of all attempts on one app's workers together, each way: what arrives at a node, and what a core has to tell. Two of the
+/// largest. Else a worker that ends none of its answers could have as many for each of its slots.
+pub const WORKER_ATTEMPTS_BYTES: usize = 2 * WORKER_ATTEMPT_BYTES;
+
+/// Bytes of each attempt that do not count for that limit, so that small calls go on beside the largest.
+pub const WORKER_UNCOUNTED_BYTES: usize = 64 << 10;
+
 /// Operations that one attempt on a worker may ask for. As many as a transaction may make calls.
 pub const WORKER_OPERATIONS: usize = CALLS_PER_TRANSACTION;
 

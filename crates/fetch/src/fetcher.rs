@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{ByteBudget, Error, ErrorCode, limits};
 use millrace_func::{FetchRequest, FetchResponse, Fetcher, Fetching};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -19,6 +19,7 @@ use crate::duplex::{Duplex, GivenUp};
 use crate::outgoing::{Outgoing, Parts};
 use crate::pool::{Key, Pool, Protocol};
 use crate::request::Prepared;
+use crate::response::Room;
 use crate::shares::{Lease, Shares};
 use crate::{Options, request, response};
 
@@ -72,20 +73,20 @@ impl From<Error> for Failure {
 }
 
 impl HttpFetcher {
-    /// As [`Fetcher::fetch`], and says more of a failure.
+    /// As [`Fetcher::fetch`], and says more of a failure. The response's body counts for `budget`.
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn exchange(&self, request: FetchRequest) -> Result<FetchResponse, Failure> {
-        self.shared.fetch(request, Protocol::Negotiated).await
+    pub async fn exchange(&self, request: FetchRequest, budget: &ByteBudget) -> Result<FetchResponse, Failure> {
+        self.shared.fetch(request, Protocol::Negotiated, budget).await
     }
 
     /// As [`HttpFetcher::exchange`], over HTTP/2 from the first byte on, as the caller knows that the server speaks it.
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn exchange_http2(&self, request: FetchRequest) -> Result<FetchResponse, Failure> {
-        self.shared.fetch(request, Protocol::Http2).await
+    pub async fn exchange_http2(&self, request: FetchRequest, budget: &ByteBudget) -> Result<FetchResponse, Failure> {
+        self.shared.fetch(request, Protocol::Http2, budget).await
     }
 
     /// Begins an exchange in both directions at once, over HTTP/2. The request's body begins with that of `request`, and
@@ -103,7 +104,11 @@ impl Fetcher for HttpFetcher {
     fn fetch(&self, mut request: FetchRequest) -> Fetching {
         request.timeout_ms = request.timeout_ms.min(limits::FETCH_LONGEST_MS);
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.fetch(request, Protocol::Negotiated).await.map_err(|failure| failure.error) })
+        Box::pin(async move {
+            // Their number and the size of each are limited.
+            let budget = ByteBudget::unlimited();
+            shared.fetch(request, Protocol::Negotiated, &budget).await.map_err(|failure| failure.error)
+        })
     }
 }
 
@@ -183,12 +188,17 @@ fn prepare(request: FetchRequest, protocol: Protocol) -> Result<(Asked, Request<
 }
 
 impl Shared {
-    async fn fetch(&self, request: FetchRequest, protocol: Protocol) -> Result<FetchResponse, Failure> {
+    async fn fetch(
+        &self,
+        request: FetchRequest,
+        protocol: Protocol,
+        budget: &ByteBudget,
+    ) -> Result<FetchResponse, Failure> {
         let timeout_ms = request.timeout_ms;
-        let limit_bytes = request.response_bytes;
+        let room = Room { limit_bytes: request.response_bytes, budget };
         let (asked, message) = prepare(request, protocol)?;
         let mut progress = Progress { stage: Stage::Turn, share: None };
-        let exchange = self.exchange(asked.key.clone(), message, limit_bytes, &mut progress);
+        let exchange = self.exchange(asked.key.clone(), message, room, &mut progress);
         match timeout(Duration::from_millis(timeout_ms), exchange).await {
             Ok(Ok(finished)) => Ok(self.keep(finished).await),
             Ok(Err(reason)) => Err(self.failure(&asked, &progress, Some(reason), timeout_ms)),
@@ -256,13 +266,13 @@ impl Shared {
         &self,
         key: Key,
         message: Request<Full<Bytes>>,
-        limit_bytes: usize,
+        room: Room<'_>,
         progress: &mut Progress,
     ) -> Result<Finished<'_>, String> {
         let turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
         let (link, response) = self.send(&key, message, progress).await?;
         progress.stage = Stage::Body;
-        let response = response::read(response, limit_bytes).await?;
+        let response = response::read(response, room).await?;
         Ok(Finished { response, link, key, turn })
     }
 

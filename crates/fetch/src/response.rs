@@ -1,10 +1,9 @@
 //! Reads a response, within its limit.
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use millrace_base::limits;
+use millrace_base::{ByteBudget, limits};
 use millrace_func::FetchResponse;
 
 use crate::fetcher::describe;
@@ -13,11 +12,21 @@ use crate::fetcher::describe;
 const OF_THE_CONNECTION: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
+/// How much is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room<'a> {
+    /// Of this response's body.
+    pub(crate) limit_bytes: usize,
+    /// Of the bodies of this one and others.
+    pub(crate) budget: &'a ByteBudget,
+}
+
 /// Reads it to its end.
 ///
 /// # Errors
-/// A sentence: the server broke off, broke the protocol, or sent more than the limit.
-pub(crate) async fn read(response: Response<Incoming>, limit_bytes: usize) -> Result<FetchResponse, String> {
+/// A sentence: the server broke off, broke the protocol, or sent more than there is room for.
+pub(crate) async fn read(response: Response<Incoming>, room: Room<'_>) -> Result<FetchResponse, String> {
+    let Room { limit_bytes, budget } = room;
     let (head, mut body) = response.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err("the server switched to another protocol without being asked".to_owned());
@@ -31,17 +40,19 @@ pub(crate) async fn read(response: Response<Incoming>, limit_bytes: usize) -> Re
     if body.size_hint().lower() > limit_bytes as u64 {
         return Err(too_large());
     }
-    let mut collected = BytesMut::new();
+    let mut collected = budget.buffer();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| format!("the response broke off: {}", describe(&error)))?;
         // Trailers come after the body; functions do not see them.
         let Ok(data) = frame.into_data() else { continue };
-        if collected.len() + data.len() > limit_bytes {
+        if collected.size_bytes() + data.len() > limit_bytes {
             return Err(too_large());
         }
-        collected.extend_from_slice(&data);
+        if !collected.extend(&data) {
+            return Err("the responses that are held together are too large".to_owned());
+        }
     }
-    Ok(FetchResponse { status: head.status.as_u16(), headers: texts(&head.headers), body: Bytes::from(collected) })
+    Ok(FetchResponse { status: head.status.as_u16(), headers: texts(&head.headers), body: collected.freeze() })
 }
 
 fn texts(headers: &HeaderMap) -> Vec<(String, String)> {

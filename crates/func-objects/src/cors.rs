@@ -36,9 +36,13 @@ fn check_rule(rule: &CorsRule) -> Result<(), Error> {
             return refuse(format!("{name} \"{pattern}\" can not have more than one wildcard"));
         }
     }
-    let is_header = |name: &String| {
+    let is_header = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
     };
+    let is_pattern = |pattern: &String| pattern == "*" || is_header(&pattern.replace('*', ""));
+    if let Some(pattern) = rule.allowed_headers.iter().find(|pattern| !is_pattern(pattern)) {
+        return refuse(format!("AllowedHeader \"{pattern}\" contains invalid character."));
+    }
     match rule.expose_headers.iter().find(|name| !is_header(name)) {
         Some(name) if name.contains('*') => {
             refuse(format!("ExposeHeader \"{name}\" contains wildcard. We currently do not support wildcard for it"))
@@ -124,6 +128,8 @@ mod tests {
             (rule("get", "*", ""), Some(Refusal::InvalidRequest)),
             (rule("GET", "*.*", ""), Some(Refusal::InvalidRequest)),
             (rule("GET", "*", "x-*-*"), Some(Refusal::InvalidRequest)),
+            (rule("GET", "*", "x-date bad/header"), Some(Refusal::InvalidRequest)),
+            (rule("GET", "*", "x-custom:header"), Some(Refusal::InvalidRequest)),
             (CorsRule { expose_headers: words("x-*"), ..rule("GET", "*", "") }, Some(Refusal::InvalidRequest)),
             (CorsRule { expose_headers: vec!["a\r\nb".into()], ..rule("GET", "*", "") }, Some(Refusal::InvalidRequest)),
             (CorsRule { id: Some("i".repeat(256)), ..rule("GET", "*", "") }, Some(Refusal::InvalidRequest)),

@@ -211,6 +211,21 @@ fn whole(asked: &[CompletePart], rows: Vec<(u16, PartRow)>) -> Result<Whole, Err
     Ok(whole)
 }
 
+/// A client that says one part's checksum of an upload with a checksum of checksums has to say each. S3 wants them also of one that
+/// says none; Ceph does not, and nothing is lost without them.
+fn check_checksums(of_upload: Option<(ChecksumAlgorithm, ChecksumKind)>, asked: &[CompletePart]) -> Result<(), Error> {
+    let Some((algorithm, ChecksumKind::Composite)) = of_upload else { return Ok(()) };
+    let says_some = asked.iter().any(|part| part.checksum.is_some());
+    match asked.iter().find(|part| says_some && part.checksum.is_none()) {
+        Some(part) => Err(Refusal::InvalidRequest.error(format!(
+            "The upload was created using a {} checksum. The complete request must include the checksum for each part. It was missing for part {} in the request.",
+            name_of(algorithm),
+            part.number
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Answers once more what completing an upload with the same parts gave.
 fn repeated(done: &CompletedRow, parts_digest: [u8; 16]) -> Result<Progress, Error> {
     if done.parts_digest != parts_digest {
@@ -241,6 +256,7 @@ fn complete(
         return repeated(done, parts_digest);
     }
     let rows = parts(turn, 0, usize::from(PARTS))?;
+    check_checksums(upload.checksum, asked)?;
     let whole = whole(asked, rows)?;
     let checksum = match upload.checksum {
         None => None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{Error, ErrorCode, HeldBytes, limits};
 use millrace_format::worker::{
     AttemptKind, FrameError, FrameResult, FrameValue, ServerFrame, TurnReader, WorkerFrame, WorkerFrameError, set_seen,
 };
@@ -40,6 +40,8 @@ pub(crate) struct Attempt {
     timeout_ms: u64,
     start: Vec<u8>,
     results: Vec<u8>,
+    /// What the two have of that which all attempts of the app may have on this core.
+    told: HeldBytes,
     /// How much of `results` has been sent on a stream.
     sent: usize,
     reader: Option<TurnReader>,
@@ -84,6 +86,7 @@ impl Attempt {
         is_request_reply: bool,
         timeout_ms: u64,
         start: Vec<u8>,
+        told: HeldBytes,
     ) -> Self {
         Self {
             program,
@@ -93,6 +96,7 @@ impl Attempt {
             timeout_ms,
             start,
             results: Vec::new(),
+            told,
             sent: 0,
             reader: None,
             received_bytes: 0,
@@ -144,10 +148,7 @@ impl Attempt {
             self.results[self.sent..].to_vec()
         };
         let start_bytes = if is_first || self.is_request_reply { self.start.len() } else { 0 };
-        if self.start.len() + self.results.len() > limits::WORKER_ATTEMPT_BYTES {
-            let message = format!("what the handler asked for has more than {} bytes", limits::WORKER_ATTEMPT_BYTES);
-            return Err(Error::new(ErrorCode::SizeLimit, message));
-        }
+        self.check_told()?;
         self.sent = self.results.len();
         self.operations.iter_mut().for_each(|operation| operation.unsent = 0);
         self.suspended.clear();
@@ -159,6 +160,20 @@ impl Attempt {
         let is_request = self.is_request_reply;
         let turn = WorkerTurn { program, attempt, content, start_bytes, is_request, timeout_ms, needs_no_lock, slot };
         self.exchange = Some(host.exchange(turn)?);
+        Ok(())
+    }
+
+    /// Whether the worker is told no more than it may be, and all of the app's workers together no more than they may.
+    fn check_told(&mut self) -> Result<(), Error> {
+        let told_bytes = self.start.len() + self.results.len();
+        if told_bytes > limits::WORKER_ATTEMPT_BYTES {
+            let message = format!("what the handler asked for has more than {} bytes", limits::WORKER_ATTEMPT_BYTES);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        if !self.told.grow_to(told_bytes) {
+            let message = "what the app's handlers that run now have asked for is too large together: try again";
+            return Err(Error::new(ErrorCode::WorkerUnavailable, message));
+        }
         Ok(())
     }
 
@@ -209,8 +224,9 @@ impl Attempt {
     /// Takes note of an operation that the worker asks for.
     ///
     /// # Errors
-    /// It has another number than the next, or is one too many.
+    /// It has another number than the next, or is one too many, or those before it had too large results.
     pub(crate) fn asks(&mut self, operation: u32) -> Result<(), Error> {
+        self.check_told()?;
         if self.operations.len() >= limits::WORKER_OPERATIONS {
             let message = format!("more than {} operations in one attempt", limits::WORKER_OPERATIONS);
             return Err(Error::new(ErrorCode::OperationLimit, message));

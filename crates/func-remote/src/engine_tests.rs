@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, ValueKind};
+use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, ValueKind, limits};
 use millrace_format::worker::{
     FrameHeader, FrameValue, ServerFrame, TargetFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame,
 };
@@ -25,6 +25,7 @@ const WORKFLOW: u16 = 1;
 /// The world of one handler: the test ends what it asks for.
 #[derive(Default)]
 struct World {
+    reads: usize,
     fields: BTreeMap<Vec<u8>, Value>,
     changes: u64,
     operations: u32,
@@ -51,6 +52,7 @@ fn refused<T>() -> Result<T, Error> {
 
 impl Host for World {
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        self.reads += 1;
         Ok(self.fields.get(field))
     }
 
@@ -271,6 +273,10 @@ fn suspend(operations: &[u32]) -> WorkerFrame {
     WorkerFrame::Suspend { operations: operations.to_vec() }
 }
 
+fn get(operation: u32) -> WorkerFrame {
+    WorkerFrame::Get { operation, field: Bytes::from_static(b"large") }
+}
+
 fn row(name: &str, value: &str) -> (Vec<u8>, Vec<u8>) {
     (name.into(), value.into())
 }
@@ -349,4 +355,45 @@ fn an_attempt_on_a_stream_is_sent_what_is_new_and_a_workflow_all_of_it() {
         assert_eq!(attempt.sent().iter().any(is_start), is_request);
         assert_eq!(attempt.sent().iter().filter(|frame| !is_start(frame)).count(), 1, "the result");
     }
+}
+
+const MIB: usize = 1 << 20;
+
+/// A value of 6 MiB.
+fn large() -> Value {
+    json(&format!("\"{}\"", "x".repeat(6 * MIB)))
+}
+
+#[test]
+fn what_one_turn_asks_for_is_not_read_once_it_is_too_large() {
+    let mut attempt = Attempt::begin(TRANSACTION, &[]);
+    attempt.world.set(b"large", large()).expect("it is set");
+    attempt.turn(&(1..=1000).map(get).chain([suspend(&[1])]).collect::<Vec<_>>());
+    assert_eq!(attempt.error(), Some(ErrorCode::SizeLimit));
+    assert_eq!(attempt.world.reads, limits::WORKER_ATTEMPT_BYTES / (6 * MIB) + 1);
+}
+
+#[test]
+fn attempts_of_an_app_are_told_no_more_together_than_a_core_holds() {
+    let mut attempt = Attempt::begin(TRANSACTION, &[]);
+    let others = limits::WORKER_ATTEMPTS_BYTES / (60 * MIB);
+    let mut begin = |number: usize| {
+        let id = HandlerId { program: PROGRAM, service: 0, handler: TRANSACTION };
+        let activation = ActivationId(1 + u32::try_from(number).expect("small"));
+        attempt.world.exchange = None;
+        attempt.engine.start(activation, Start::Handler { id, key: b"ann", input: b"" }, &mut attempt.world);
+        attempt.world.fields.insert(b"large".to_vec(), large());
+        let mut bytes = Vec::new();
+        (1..=10).map(get).chain([suspend(&[1])]).for_each(|frame| frame.encode(&mut bytes));
+        let operation = attempt.world.exchange.take().expect("a turn is awaited");
+        let step = attempt.engine.resume(activation, operation, Ok(bytes.into()), &mut attempt.world);
+        attempt.world.fields.clear();
+        match step {
+            Step::Done(Err(error)) => Some(error.code),
+            _ => None,
+        }
+    };
+    (0..others).for_each(|number| assert_eq!(begin(number), None));
+    assert_eq!(begin(others), Some(ErrorCode::WorkerUnavailable), "it is told to come again");
+    assert_eq!(*attempt.given_up.borrow(), 1);
 }

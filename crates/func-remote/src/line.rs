@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{BudgetBuffer, ByteBudget, Error, ErrorCode, HeldBytes, limits};
 use millrace_format::worker::{
     FrameHeader, ServerFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame, ends_turn, is_heartbeat, set_stream, suspends,
 };
@@ -35,7 +35,7 @@ pub enum Said {
 /// One attempt on the line.
 struct Stream {
     number: u32,
-    turn: Vec<u8>,
+    turn: BudgetBuffer,
     is_awaited: bool,
 }
 
@@ -54,7 +54,13 @@ pub struct Line {
     last_stream: u32,
     heard_ms: u64,
     has_ended: bool,
+    budget: ByteBudget,
+    /// Of a line of one attempt: what the frame counts that has come in part. Those that dial in are fewer than attempts.
+    partial: Option<HeldBytes>,
 }
+
+/// Why an attempt is lost whose bytes the app's budget does not have.
+const TOO_LARGE: &str = "the turns of its app that are held together are too large";
 
 impl Default for Line {
     /// The line of a worker that has dialled in.
@@ -78,6 +84,8 @@ impl Line {
             last_stream: 0,
             heard_ms: 0,
             has_ended: false,
+            budget: ByteBudget::unlimited(),
+            partial: None,
         }
     }
 
@@ -89,6 +97,11 @@ impl Line {
 
     fn lost(&self, what: &str) -> Error {
         Error::new(ErrorCode::WorkerFailed, format!("{}: {what}", self.name))
+    }
+
+    /// The turns of attempts that begin from now on count for this budget.
+    pub fn count_for(&mut self, budget: ByteBudget) {
+        self.budget = budget;
     }
 
     /// Whether the connection goes on. Once it does not, what [`Line::next_to_send`] still gives is the last.
@@ -162,12 +175,27 @@ impl Line {
             return Err(self.lost("the connection has ended"));
         }
         self.heard_ms = now_ms;
+        if !self.has_room_for(bytes.len()) {
+            self.end(TOO_LARGE);
+            return Err(self.lost(TOO_LARGE));
+        }
         self.received.extend_from_slice(bytes);
-        self.take_all().map_err(|what| {
+        let taken = self.take_all();
+        if self.received.is_empty() {
+            self.partial = None;
+        }
+        taken.map_err(|what| {
             let what = format!("it broke the protocol: {what}");
             self.end(&what);
             self.lost(&what)
         })
+    }
+
+    /// Whether a line of one attempt may hold so much more of a frame that has not come as a whole.
+    fn has_room_for(&mut self, bytes: usize) -> bool {
+        let budget = &self.budget;
+        let partial = || budget.hold();
+        !self.is_of_one || self.partial.get_or_insert_with(partial).grow_to(self.received.len() + bytes)
     }
 
     /// Takes the frames that have come as a whole.
@@ -204,18 +232,29 @@ impl Line {
             // Of an attempt that has been given up: it changes nothing.
             return if header.stream == 0 { Err("a frame of no attempt".to_owned()) } else { Ok(()) };
         };
-        if stream.turn.len() + whole.len() > limits::WORKER_ATTEMPT_BYTES {
+        if stream.turn.size_bytes() + whole.len() > limits::WORKER_ATTEMPT_BYTES {
             return Err("a turn is too large".to_owned());
         }
-        stream.turn.extend_from_slice(&whole);
+        if !stream.turn.extend(&whole) {
+            self.give_up(attempt, self.lost(TOO_LARGE));
+            return Ok(());
+        }
         if ends_turn(header.kind) && std::mem::take(&mut stream.is_awaited) {
-            let turn = std::mem::take(&mut stream.turn);
-            self.said.push_back(Said::Turn(attempt, Ok(turn.into())));
+            let turn = std::mem::replace(&mut stream.turn, self.budget.buffer());
+            self.said.push_back(Said::Turn(attempt, Ok(turn.freeze())));
             if !suspends(header.kind) {
                 self.remove(attempt);
             }
         }
         Ok(())
+    }
+
+    /// Loses one attempt, and tells its worker.
+    fn give_up(&mut self, attempt: AttemptToken, why: Error) {
+        if self.attempts.get(&attempt).is_some_and(|stream| stream.is_awaited) {
+            self.said.push_back(Said::Turn(attempt, Err(why)));
+        }
+        self.cancel(attempt);
     }
 
     fn remove(&mut self, attempt: AttemptToken) -> Option<Stream> {
@@ -240,7 +279,7 @@ impl Line {
             self.last_stream += u32::from(!self.is_of_one);
             let number = self.last_stream;
             self.by_stream.insert(number, attempt);
-            self.attempts.insert(attempt, Stream { number, turn: Vec::new(), is_awaited: false });
+            self.attempts.insert(attempt, Stream { number, turn: self.budget.buffer(), is_awaited: false });
         }
         let Some(stream) = self.attempts.get_mut(&attempt) else {
             return Err(self.lost("the attempt has ended"));

@@ -1,7 +1,7 @@
 //! The line on its own: attempts stay apart, and what is void or silent changes nothing.
 
 use bytes::Bytes;
-use millrace_base::ErrorCode;
+use millrace_base::{ByteBudget, ErrorCode};
 use millrace_format::worker::{FrameHeader, FrameValue, ServerFrame, WorkerFrame, set_stream};
 
 use super::{ASKED_EVERY_MS, Line, SILENCE_MS, Said};
@@ -127,6 +127,27 @@ fn a_connection_that_ends_loses_what_it_has_whether_or_not_a_part_of_it_came() {
 }
 
 #[test]
+fn a_turn_for_which_there_is_no_room_is_lost_alone() {
+    let mut line = line();
+    line.count_for(ByteBudget::new(100, 0));
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.begin(TWO, &content(), true, 0).expect("it begins");
+    let set = |stream| {
+        let value = FrameValue::Json(Bytes::from_static(&[b'1'; 50]));
+        frame(stream, &WorkerFrame::Set { field: Bytes::from_static(b"f"), value })
+    };
+    line.receive(&set(1), 1).expect("a frame");
+    line.receive(&set(2), 1).expect("a frame");
+    assert_eq!(code(line.next_said()), Some(ErrorCode::WorkerFailed));
+    assert!(line.is_open() && line.has(ONE) && !line.has(TWO));
+    line.receive(&output(1, "1"), 2).expect("a frame");
+    assert!(matches!(line.next_said(), Some(Said::Turn(ONE, Ok(_)))));
+    line.begin(TWO, &content(), true, 0).expect("it begins anew");
+    line.receive(&set(3), 3).expect("a frame");
+    assert_eq!(line.next_said(), None, "there is room again");
+}
+
+#[test]
 fn what_is_no_frame_ends_the_connection() {
     for bytes in [vec![0xFF; 12], output(0, "1")] {
         let mut line = line();
@@ -158,4 +179,24 @@ fn a_line_of_one_attempt_has_no_numbers_and_needs_no_hello() {
     line.end("it is lost");
     let Some(Said::Turn(_, Err(error))) = line.next_said() else { panic!("the attempt is lost") };
     assert_eq!(error.message, "the worker at a: it is lost");
+}
+
+#[test]
+fn frames_that_come_in_part_on_lines_of_one_attempt_count_together() {
+    let budget = ByteBudget::new(1000, 100);
+    let mut lines: Vec<Line> = (0..2).map(|_| Line::of_one("the worker at a".to_owned())).collect();
+    for line in &mut lines {
+        line.count_for(budget.clone());
+        line.begin(ONE, &content(), true, 0).expect("it begins");
+    }
+    let text = Bytes::from(format!("\"{}\"", "x".repeat(5000)));
+    let large = frame(0, &WorkerFrame::Output(FrameValue::Json(text)));
+    lines[0].receive(&large[..900], 1).expect("a part of a frame");
+    assert!(lines[1].receive(&large[..900], 1).is_err(), "there is no room for both");
+    assert_eq!(code(lines[1].next_said()), Some(ErrorCode::WorkerFailed));
+    drop(lines);
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.count_for(budget);
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.receive(&large[..900], 1).expect("the room is there again");
 }

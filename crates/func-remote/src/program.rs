@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use millrace_base::{Error, ErrorCode, Name, limits};
+use millrace_base::{ByteBudget, Error, ErrorCode, Name, limits};
 use millrace_format::worker::AttemptKind;
 use millrace_func::{
     App, Concurrency, Cron, Discovery, HandlerId, HandlerKind, Program, Route, Schedule, Service, WORKER_FILE,
@@ -22,6 +22,8 @@ pub(crate) struct RemoteProgram {
     /// What may be large, of calls.
     pub output_bytes: usize,
     pub pending_operations: usize,
+    /// What attempts on its workers have been told counts for it, until they end.
+    pub told: ByteBudget,
 }
 
 fn refused(message: impl Into<String>) -> Error {
@@ -40,7 +42,8 @@ impl RemoteProgram {
         let services = services_of(&document.discovery, app.limits.input_bytes)?;
         Concurrency::new(&document.discovery, &app.workers).map_err(refused)?;
         let (output_bytes, pending_operations) = (app.limits.output_bytes, app.limits.pending_operations);
-        Ok(Self { document, services, output_bytes, pending_operations })
+        let told = ByteBudget::new(limits::WORKER_ATTEMPTS_BYTES, limits::WORKER_UNCOUNTED_BYTES);
+        Ok(Self { document, services, output_bytes, pending_operations, told })
     }
 
     /// Whether each turn is a request of its own, which has all results so far. A workflow's always is where the server

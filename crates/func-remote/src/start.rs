@@ -130,7 +130,8 @@ fn attempt(program: &RemoteProgram, id: millrace_func::Program, frame: StartFram
     let snapshot = (kind == AttemptKind::Query && frame.is_whole).then(|| frame.fields.clone());
     let mut start = Vec::new();
     ServerFrame::Start(Box::new(frame)).encode(&mut start);
-    let mut attempt = Attempt::new(id, (token, kind), program.is_request_reply(kind), timeout_ms, start);
+    let mut attempt =
+        Attempt::new(id, (token, kind), program.is_request_reply(kind), timeout_ms, start, program.told.hold());
     attempt.snapshot = snapshot;
     attempt
 }

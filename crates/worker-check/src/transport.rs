@@ -1,7 +1,7 @@
 //! Requests to the worker.
 
 use bytes::Bytes;
-use millrace_base::limits;
+use millrace_base::{ByteBudget, limits};
 use millrace_fetch::{HttpFetcher, Options};
 use millrace_func::{FetchRequest, FetchTarget, worker_http_url};
 
@@ -83,9 +83,9 @@ impl Transport for HttpTransport {
         };
         let response = self.runtime.block_on(async {
             if self.is_http2 {
-                self.fetcher.exchange_http2(request).await
+                self.fetcher.exchange_http2(request, &ByteBudget::unlimited()).await
             } else {
-                self.fetcher.exchange(request).await
+                self.fetcher.exchange(request, &ByteBudget::unlimited()).await
             }
         });
         let response = response.map_err(|failure| failure.error.message.to_string())?;

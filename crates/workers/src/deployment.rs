@@ -1,7 +1,9 @@
 //! The workers of one program.
 
-use millrace_base::Error;
+use millrace_base::{ByteBudget, Error};
 use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument, worker_http_url};
+
+use crate::request::turns_budget;
 
 /// Where the workers of a program are, and what they want.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub(crate) struct Deployment {
     pub protocol: u32,
     /// Tells those that dial in for it from others.
     pub name: DeploymentName,
+    /// What their answers count for, if they are dialled.
+    pub budget: ByteBudget,
 }
 
 /// The app, and the version of its workers.
@@ -68,6 +72,12 @@ impl Deployment {
             WorkerAddress::DialIn => None,
         };
         let protocol = document.discovery.version();
-        Self { url, secret: document.secret.clone(), protocol, name: (app.to_owned(), document.version()) }
+        Self {
+            url,
+            secret: document.secret.clone(),
+            protocol,
+            name: (app.to_owned(), document.version()),
+            budget: turns_budget(),
+        }
     }
 }

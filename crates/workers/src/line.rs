@@ -8,10 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{ByteBudget, Error, ErrorCode};
 use millrace_func::{AttemptToken, WorkerDoor, WorkerLine, WorkerTurn, connections};
 use millrace_func_remote::{ASKED_EVERY_MS, Line as Frames, Said};
 use tokio::sync::oneshot;
+
+use crate::request::turns_budget;
 
 /// How often a worker with attempts is asked whether it is there.
 const ASKED_EVERY: Duration = Duration::from_millis(ASKED_EVERY_MS);
@@ -168,14 +170,22 @@ impl WorkerDoor for Line {
 }
 
 /// The lines that serve one app as one document has it.
-#[derive(Default)]
 pub(crate) struct Lines {
     lines: Vec<Arc<Line>>,
+    /// What their turns count for.
+    budget: ByteBudget,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { lines: Vec::new(), budget: turns_budget() }
+    }
 }
 
 impl Lines {
     pub(crate) fn add(&mut self, line: Arc<Line>) {
         self.lines.retain(|line| line.is_open());
+        line.lock().frames.count_for(self.budget.clone());
         self.lines.push(line);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use bytes::Bytes;
-use millrace_base::{Error, limits};
+use millrace_base::{ByteBudget, Error, limits};
 use millrace_fetch::HttpFetcher;
 use millrace_func::{OLDEST_WORKER_PROTOCOL, WorkerMode};
 
@@ -31,6 +31,7 @@ pub(crate) async fn discovery_of(fetcher: &HttpFetcher, url: &WorkerUrl, secret:
         secret,
         timeout_ms: DISCOVERY_MS,
         response_bytes: limits::WORKER_DISCOVERY_BYTES,
+        budget: &ByteBudget::unlimited(),
     };
     ask(fetcher, url, request).await
 }

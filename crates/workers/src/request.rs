@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, hex, limits};
+use millrace_base::{ByteBudget, Error, ErrorCode, hex, limits};
 use millrace_fetch::{Duplex, Failure, HttpFetcher};
 use millrace_func::{AttemptToken, FetchRequest, WorkerMode};
 use tokio::time::timeout;
@@ -34,6 +34,8 @@ pub(crate) struct WorkerRequest<'a> {
     pub secret: Option<&'a str>,
     pub timeout_ms: u64,
     pub response_bytes: usize,
+    /// What the answers of all workers of the app count for.
+    pub budget: &'a ByteBudget,
 }
 
 /// The headers that say who asks.
@@ -66,9 +68,13 @@ pub(crate) fn lost(code: ErrorCode, url: &WorkerUrl, what: &str) -> Error {
 /// # Errors
 /// `worker-unavailable`, `worker-failed`, `worker-timeout`.
 pub(crate) async fn ask(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerRequest<'_>) -> Result<Bytes, Error> {
+    let budget = request.budget;
     let request = fetch_request(url, request);
-    let exchanged =
-        if url.is_http2() { fetcher.exchange_http2(request).await } else { fetcher.exchange(request).await };
+    let exchanged = if url.is_http2() {
+        fetcher.exchange_http2(request, budget).await
+    } else {
+        fetcher.exchange(request, budget).await
+    };
     match exchanged {
         Ok(response) if response.status == 200 => Ok(response.body),
         Ok(response) => Err(refused(url, response.status, &response.body)),
@@ -130,3 +136,8 @@ fn refused(url: &WorkerUrl, status: u16, body: &[u8]) -> Error {
 
 /// As many bytes as one turn may have.
 pub(crate) const TURN_BYTES: usize = limits::WORKER_ATTEMPT_BYTES;
+
+/// What the answers of an app's workers count for.
+pub(crate) fn turns_budget() -> ByteBudget {
+    ByteBudget::new(limits::WORKER_ATTEMPTS_BYTES, limits::WORKER_UNCOUNTED_BYTES)
+}

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{ByteBudget, Error, ErrorCode};
 use millrace_fetch::Duplex;
 use millrace_func::AttemptToken;
 use millrace_func_remote::{ASKED_EVERY_MS, Line, Said};
@@ -38,9 +38,10 @@ impl Stream {
         url: &WorkerUrl,
         attempt: AttemptToken,
         content: &Bytes,
-        duplex: Duplex,
+        (duplex, budget): (Duplex, &ByteBudget),
     ) -> Result<Self, Error> {
         let mut frames = Line::of_one(format!("the worker at {}", url.text()));
+        frames.count_for(budget.clone());
         // Its silence counts from here on: what lies before, such as a proxy that starts it, says nothing of it.
         frames.begin(attempt, content, true, 0)?;
         while frames.next_to_send().is_some() {}

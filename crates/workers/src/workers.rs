@@ -167,7 +167,7 @@ impl Shared {
         let deadline = Instant::now() + Duration::from_millis(turn.timeout_ms);
         let mut stream = if turn.start_bytes > 0 {
             let duplex = open(&self.fetcher, url, invoke(deployment, turn, WorkerMode::Stream)).await?;
-            Stream::begun(url, turn.attempt, &turn.content, duplex)?
+            Stream::begun(url, turn.attempt, &turn.content, (duplex, &deployment.budget))?
         } else {
             let known = self.streams().remove(&turn.attempt);
             let mut stream = known.ok_or_else(|| lost(ErrorCode::WorkerFailed, url, "the attempt has ended"))?;
@@ -215,6 +215,7 @@ fn invoke<'a>(deployment: &'a Deployment, turn: &WorkerTurn, mode: WorkerMode) -
         secret: deployment.secret.as_deref(),
         timeout_ms: turn.timeout_ms,
         response_bytes: TURN_BYTES,
+        budget: &deployment.budget,
     }
 }
 

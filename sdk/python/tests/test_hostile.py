@@ -213,7 +213,7 @@ def test_connections_without_a_hello_end(node: Node) -> None:
         assert all(closed(connection) for connection in connections)
 
 
-def test_slots_bound_what_unfinished_answers_hold(node: Node, tmp_path: Path) -> None:
+def test_unfinished_answers_hold_little_together(node: Node, tmp_path: Path) -> None:
     worker = HostileWorker.of("hoarder", timeout_ms=4_000)
     codes: list[str] = []
 
@@ -221,10 +221,10 @@ def test_slots_bound_what_unfinished_answers_hold(node: Node, tmp_path: Path) ->
         with Client(node.url, retries=0) as client:
             codes.append(client.request("POST", f"/call/hoarder/{number}/hoard").json()["code"])
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(16)]
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(32)]
     try:
-        # Each slot may hold an answer of 64 MiB.
-        deploy(node, "hoarder", worker.url, tmp_path, settings="[workers]\nconcurrency = 2\n")
+        # Each answer has 60 MiB and no end, and there are slots for all of them.
+        deploy(node, "hoarder", worker.url, tmp_path)
         with calm_neighbour(node):
             for thread in threads:
                 thread.start()
@@ -233,4 +233,6 @@ def test_slots_bound_what_unfinished_answers_hold(node: Node, tmp_path: Path) ->
     finally:
         worker.close()
     assert len(codes) == len(threads)
-    assert set(codes) == {"worker-timeout", "worker-unavailable"}
+    assert (
+        {"worker-timeout", "worker-failed"} <= set(codes) <= {"worker-timeout", "worker-failed", "worker-unavailable"}
+    )

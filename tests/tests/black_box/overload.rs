@@ -26,6 +26,9 @@ const SLACK_MS: f64 = 3.0 * (2.0 + 2.0 * SPIN_MS) + 20.0;
 /// Pairs of peak and overload. The share of other processes changes meanwhile, so the median of the pairs decides.
 const PAIRS: usize = 3;
 
+/// After so many pairs the machine is not one to measure on.
+const PAIRS_TRIED: usize = 4 * PAIRS;
+
 struct Measured {
     rate: f64,
     /// Requests that were to be sent; 0 in a closed loop.
@@ -89,12 +92,20 @@ impl Measured {
         QUEUE_MS + SLACK_MS * self.stretch
     }
 
-    /// Checks three things. All offered requests were sent. That was far more than was done. Every request was
-    /// answered: those that were not done with 503. Anything else is an error.
-    fn assert_overload(&self) {
+    /// Whether all offered requests were sent, and were far more than was done. Where other processes had more of the machine
+    /// than at the peak, or less, that is not so. Then the measurement does not count.
+    fn is_overload(&self) -> bool {
+        let is_sent = self.unsent <= 0.03 * self.offered;
+        let counts = is_sent && self.offered >= 2.0 * self.answered();
+        if !counts {
+            println!("not counted: others had more or less of the machine than at the peak");
+        }
+        counts
+    }
+
+    /// Every request was answered: those that were not done with 503. Anything else is an error.
+    fn assert_answered(&self) {
         assert_eq!(self.errors, 0, "something else than the right reply and 503 came back");
-        assert!(self.unsent <= 0.03 * self.offered, "{} of {} requests were not sent", self.unsent, self.offered);
-        assert!(self.offered >= 2.0 * self.answered(), "that was no overload");
         assert!(self.unanswered == 0.0, "{} requests never got a reply", self.unanswered);
         let replies = self.answered() + self.shed + self.late;
         assert!(replies >= 0.97 * self.offered, "{replies} of {} requests were answered", self.offered);
@@ -180,7 +191,7 @@ fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_res
     let mut pairs = 0;
     while shares.len() < PAIRS {
         pairs += 1;
-        assert!(pairs <= 4 * PAIRS, "other processes take more of the machine with every peak");
+        assert!(pairs <= PAIRS_TRIED, "other processes take another part of the machine with every measurement");
         let peak = load(&server, &json, &["--connections", "8"]);
         peak.print("peak");
         assert_eq!(peak.errors, 0);
@@ -194,13 +205,10 @@ fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_res
             (overloaded, watching.join().expect("every reply was right"))
         });
         overloaded.print("3 x capacity");
-        if overloaded.offered < 2.0 * overloaded.answered() {
-            println!(
-                "not counted: the server did more than at its peak, of which other processes had taken their part"
-            );
+        if !overloaded.is_overload() {
             continue;
         }
-        overloaded.assert_overload();
+        overloaded.assert_answered();
         assert!(refused >= 5, "a client beside it saw {refused} replies 503");
         // The rate counts for each second of CPU time, because other processes may take more of it in one of the two
         // runs. And the server has to use the CPU time it gets.
@@ -232,12 +240,18 @@ fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("report.json");
     let mut excesses_ms = Vec::new();
-    let peak = load(&server, &json, &["--connections", "8"]);
-    let rate = (8.0 * peak.capacity()).ceil().to_string();
-    for _ in 0..PAIRS {
+    let mut pairs = 0;
+    while excesses_ms.len() < PAIRS {
+        pairs += 1;
+        let peak = load(&server, &json, &["--connections", "8"]);
+        let rate = (8.0 * peak.capacity()).ceil().to_string();
+        assert!(pairs <= PAIRS_TRIED, "other processes take another part of the machine with every measurement");
         let overloaded = load(&server, &json, &["--connections", "2048", "--rate", &rate]);
         overloaded.print("8 x capacity");
-        overloaded.assert_overload();
+        if !overloaded.is_overload() {
+            continue;
+        }
+        overloaded.assert_answered();
         println!("p99 may be {:.0} ms", overloaded.bound_ms());
         excesses_ms.push(overloaded.p99_ms - overloaded.bound_ms());
     }

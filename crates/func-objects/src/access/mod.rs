@@ -5,6 +5,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod actions;
+mod anonymous;
 mod authorise;
 mod context;
 mod glob;
@@ -74,6 +75,13 @@ impl<'a> Ask<'a> {
     /// `AccessDenied`.
     pub(crate) fn check(&self, known: Known<'_>) -> Result<(), Error> {
         self.check_owner()?;
+        let requester = &self.request.requester;
+        if requester.id.is_none()
+            && !requester.is_system
+            && let Some(why) = anonymous::refusal(self.operation())
+        {
+            return Err(Refusal::AccessDenied.error(why));
+        }
         let mut needed = actions::of(self.operation()).into_iter();
         let is_allowed = needed.all(|(action, is_object)| self.allows(action, is_object, known));
         if is_allowed { Ok(()) } else { Err(denied()) }

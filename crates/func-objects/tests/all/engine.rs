@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    AccessInput, CannedAccess, Checksum, ChecksumAlgorithm, ChecksumKind, CompletePart, Configuration, DeleteOne,
-    Deleted, ListRequest, ObjectOperation, ObjectReply, ObjectRequest, PartInput, PutInput, ReadConditions, Refusal,
-    Requester, Retention, RetentionMode, UploadInput, Usage, Versioning, WriteConditions, WrittenBody,
+    AccessInput, CannedAccess, Checksum, ChecksumAlgorithm, ChecksumKind, CompletePart, Configuration,
+    ConfigurationKind, DeleteOne, Deleted, ListRequest, ObjectOperation, ObjectReply, ObjectRequest, Ownership,
+    PartInput, PutInput, ReadConditions, Refusal, Requester, Retention, RetentionMode, UploadInput, Usage, Versioning,
+    WriteConditions, WrittenBody,
 };
 use serde_json::json;
 
@@ -171,6 +172,49 @@ pub fn uploads_become_objects_and_leave_nothing_behind() {
     assert!(world.stored.keys().all(|place| place.0 != UPLOAD), "rows of parts are left");
 }
 
+#[test]
+fn of_a_checksum_of_checksums_a_client_says_each_part_or_none() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let checksum = Some((ChecksumAlgorithm::Sha1, Some(ChecksumKind::Composite)));
+    let create = ObjectOperation::CreateUpload(Box::new(UploadInput { checksum, ..UploadInput::default() }));
+    let Ok(ObjectReply::Upload { id, .. }) = world.ask("alice", "photos", "k", create) else { panic!("it begins") };
+    let parts = [1, 2].map(|number| put_part(&mut world, "alice", "k", &id, number, 5 * MIB));
+    let mut some = parts.clone();
+    some[1].checksum =
+        Some(Checksum { algorithm: ChecksumAlgorithm::Sha1, kind: ChecksumKind::FullObject, value: vec![1; 20] });
+    assert_eq!(world.ask("alice", "photos", "k", complete(&id, &some)), Err(Refusal::InvalidRequest));
+    assert!(world.ask("alice", "photos", "k", complete(&id, &parts)).is_ok());
+}
+
+/// A policy that gives everything to everybody.
+#[test]
+fn without_a_signature_nobody_begins_an_upload_copies_or_grants() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let statement = r#"{ "Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": ["arn:aws:s3:::photos", "arn:aws:s3:::photos/*"] }"#;
+    let configuration = Configuration::Policy(format!(r#"{{ "Version": "2012-10-17", "Statement": {statement} }}"#));
+    let policy = ObjectOperation::PutConfiguration { configuration, is_confirmed: true };
+    assert_eq!(world.ask("alice", "photos", "", policy), Ok(ObjectReply::Done));
+    assert!(world.put("alice", "photos", "k", UploadInput::default()).is_ok());
+    let access = || AccessInput::Canned(CannedAccess::PublicRead);
+    let put = |configuration| ObjectOperation::PutConfiguration { configuration, is_confirmed: false };
+    for (key, operation) in [
+        ("k", ObjectOperation::CreateUpload(Box::default())),
+        ("k", ObjectOperation::GetSource(ReadConditions::default())),
+        ("k", ObjectOperation::PutAccess { version: None, access: access() }),
+        ("", put(Configuration::Access(access()))),
+        ("", put(Configuration::Ownership(Ownership::ObjectWriter))),
+        ("", ObjectOperation::GetConfiguration(ConfigurationKind::Ownership)),
+    ] {
+        let text = format!("{operation:?}");
+        assert_eq!(world.ask("", "photos", key, operation.clone()), Err(Refusal::AccessDenied), "{text}");
+        let said = world.ask("bob", "photos", key, operation);
+        assert_ne!(said, Err(Refusal::AccessDenied), "bob, {text}");
+    }
+    assert!(world.put("", "photos", "k", UploadInput::default()).is_ok(), "a plain write goes on");
+}
+
 /// As many parts as S3 has, as large as an object may be. Completing writes few rows, however many parts there are.
 #[test]
 fn the_largest_upload_completes_with_few_rows() {
@@ -226,7 +270,9 @@ pub fn a_part_is_read_with_its_own_checksum() {
         body.digests.checksums.push(checksum(number as u8));
         let part = PartInput { upload: id.clone(), number, body, copy: None };
         match world.ask("alice", "photos", "k", ObjectOperation::PutPart(Box::new(part))) {
-            Ok(ObjectReply::Written { etag, .. }) => CompletePart { number, etag, checksum: None },
+            Ok(ObjectReply::Written { etag, .. }) => {
+                CompletePart { number, etag, checksum: Some(checksum(number as u8)) }
+            }
             other => panic!("{other:?}"),
         }
     });

@@ -111,6 +111,11 @@ impl Operator {
 }
 
 impl Condition {
+    /// What it looks at.
+    pub fn key(&self) -> &ConditionKey {
+        &self.key
+    }
+
     /// Reads an operator with its key and values. Names of operators count with their case, those of keys do not.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! keys only that requests are really asked for. AWS refuses keys that it does not define, too.
 
 use super::ConditionKey;
+use crate::access::glob;
 
 /// `aws:` keys that requests are asked for.
 const GLOBAL: &[&str] = &[
@@ -103,6 +104,46 @@ const ELSEWHERE: &[&str] = &[
     "s3:x-amz-object-ownership",
     "s3:x-amz-website-redirect-location",
 ];
+
+/// Actions whose requests have a key, for those keys where S3 looks. In lower case, without what stands before the colon.
+const ACTIONS: &[(&[&str], &[&str])] = &[
+    (&["s3:delimiter", "s3:max-keys", "s3:prefix"], &["listbucket", "listbucketversions"]),
+    (
+        &[
+            "s3:x-amz-acl",
+            "s3:x-amz-grant-full-control",
+            "s3:x-amz-grant-read",
+            "s3:x-amz-grant-read-acp",
+            "s3:x-amz-grant-write",
+            "s3:x-amz-grant-write-acp",
+        ],
+        &["createbucket", "putbucketacl", "putobject", "putobjectacl", "putobjectversionacl"],
+    ),
+    (&["s3:x-amz-copy-source", "s3:x-amz-metadata-directive"], &["putobject"]),
+    (
+        &["s3:versionid"],
+        &[
+            "deleteobjectversion",
+            "deleteobjectversiontagging",
+            "getobjectversion",
+            "getobjectversionacl",
+            "getobjectversionattributes",
+            "getobjectversionforreplication",
+            "getobjectversiontagging",
+            "getobjectversiontorrent",
+            "putobjectversionacl",
+            "putobjectversiontagging",
+        ],
+    ),
+];
+
+/// Whether some request for an action can have the key. `action` is a pattern in lower case. A condition on another key never
+/// holds, so its statement would not do what it says.
+pub fn is_of(key: &ConditionKey, action: &str) -> bool {
+    let Some(pattern) = action.strip_prefix("s3:") else { return true };
+    let has = |(keys, _): &&(&[&str], &[&str])| keys.contains(&key.name.as_str());
+    ACTIONS.iter().find(has).is_none_or(|(_, actions)| actions.iter().any(|action| glob::is_match(pattern, action)))
+}
 
 /// Reads the name of a key that requests are asked for.
 ///

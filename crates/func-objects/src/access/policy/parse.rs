@@ -10,7 +10,7 @@ use super::actions::{self, About};
 use super::condition::Condition;
 use super::pattern::Pattern;
 use super::principal::{Principal, Principals};
-use super::{Matcher, Policy, Statement, public};
+use super::{Matcher, Policy, Statement, keys, public};
 use crate::access::glob;
 use crate::limits;
 
@@ -112,6 +112,10 @@ fn read_statement(fields: &Map<String, Value>, bucket: Option<&str>, has_variabl
         None => Vec::new(),
         Some(conditions) => read_conditions(conditions, has_variables)?,
     };
+    // One that was put earlier means what it meant.
+    if bucket.is_some() && !actions.is_negated {
+        check_conditions(&actions.patterns, &conditions)?;
+    }
     Ok(Statement { allows, principals, actions, resources, conditions })
 }
 
@@ -205,6 +209,18 @@ fn check_resources(actions: &[String], resources: &[&str]) -> Result<(), Wrong> 
     };
     match actions.iter().find(|action| actions::about(action).is_some_and(|about| !is_met(about))) {
         Some(action) => Err(format!("Action does not apply to any resource(s) in statement: {action}")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a condition on a key that requests for one of the actions do not have.
+fn check_conditions(actions: &[String], conditions: &[Condition]) -> Result<(), Wrong> {
+    let is_of_all = |condition: &Condition| actions.iter().all(|action| keys::is_of(condition.key(), action));
+    match conditions.iter().find(|condition| !is_of_all(condition)) {
+        Some(condition) => Err(format!(
+            "Conditions do not apply to combination of actions and resources in statement: {}",
+            condition.key().name
+        )),
         None => Ok(()),
     }
 }

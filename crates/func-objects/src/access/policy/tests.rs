@@ -48,9 +48,11 @@ fn parsed(text: &str) -> Policy {
 }
 
 /// A statement that allows everybody to read objects, with changes.
+/// One whose condition may be on any key is about all actions.
 fn statement(changes: Value) -> Value {
+    let action = if changes.get("Condition").is_some() { "s3:*" } else { "s3:GetObject" };
     let mut statement =
-        json!({ "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/*" });
+        json!({ "Effect": "Allow", "Principal": "*", "Action": action, "Resource": "arn:aws:s3:::b/*" });
     for (name, value) in changes.as_object().expect("an object") {
         statement[name] = value.clone();
     }
@@ -380,6 +382,37 @@ fn malformed_conditions_are_refused_with_the_reason() {
         (condition(json!({ "ArnLike": { "aws:PrincipalArn": "arn:*:x" } })), "ARN"),
     ] {
         assert_refused(&text, reason);
+    }
+}
+
+#[test]
+fn a_condition_on_a_key_that_requests_for_the_action_do_not_have_is_refused_when_it_is_put() {
+    let of = |action: Value, key: &str| {
+        let condition = json!({ "StringEquals": { key: "x" } });
+        let resource = json!(["arn:aws:s3:::b", "arn:aws:s3:::b/*"]);
+        policy_of(json!([statement(json!({ "Action": action, "Resource": resource, "Condition": condition }))]))
+    };
+    for (action, key) in [
+        (json!("s3:GetObject"), "s3:prefix"),
+        (json!("s3:ListBucketMultipartUploads"), "s3:prefix"),
+        (json!("s3:GetObject"), "s3:x-amz-acl"),
+        (json!("s3:GetObject"), "s3:VersionId"),
+        (json!(["s3:GetObject", "s3:PutObject"]), "s3:x-amz-grant-read"),
+        (json!("s3:DeleteObject*"), "s3:x-amz-copy-source"),
+    ] {
+        let text = of(action, key);
+        assert_refused(&text, "Conditions do not apply");
+        assert_eq!(Policy::kept(&text).evaluate("s3:GetObject", "b/x", &Asked::default()), Verdict::Silent, "{text}");
+    }
+    for (action, key) in [
+        (json!("s3:List*"), "s3:prefix"),
+        (json!("*"), "s3:max-keys"),
+        (json!(["s3:PutObject", "s3:PutObjectAcl"]), "s3:x-amz-acl"),
+        (json!("s3:GetObject*"), "s3:VersionId"),
+        (json!("s3:GetObject"), "aws:UserAgent"),
+    ] {
+        let text = of(action, key);
+        assert!(Policy::parse(&text, "b").is_ok(), "{text}");
     }
 }
 
