@@ -233,4 +233,6 @@ def test_unfinished_answers_hold_little_together(node: Node, tmp_path: Path) -> 
     finally:
         worker.close()
     assert len(codes) == len(threads)
-    assert {"worker-timeout", "worker-failed"} <= set(codes) <= {"worker-timeout", "worker-failed", "worker-unavailable"}
+    assert (
+        {"worker-timeout", "worker-failed"} <= set(codes) <= {"worker-timeout", "worker-failed", "worker-unavailable"}
+    )
