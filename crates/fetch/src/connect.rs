@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::outgoing::Outgoing;
 use crate::pool::{Key, Pool, Protocol};
 use crate::shares::Shares;
 use crate::{Options, Roots, tls};
@@ -47,7 +48,7 @@ pub(crate) struct Connection {
 
 /// One connection over HTTP/2; dropping it closes it.
 pub(crate) struct Connection2 {
-    pub(crate) sender: http2::SendRequest<Full<Bytes>>,
+    pub(crate) sender: http2::SendRequest<Outgoing>,
     _driver: Aborted,
 }
 

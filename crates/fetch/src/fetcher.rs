@@ -15,7 +15,10 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::connect::{Connection, Connector, Opened};
+use crate::duplex::{Duplex, GivenUp};
+use crate::outgoing::{Outgoing, Parts};
 use crate::pool::{Key, Pool, Protocol};
+use crate::request::Prepared;
 use crate::response::Room;
 use crate::shares::{Lease, Shares};
 use crate::{Options, request, response};
@@ -85,6 +88,16 @@ impl HttpFetcher {
     pub async fn exchange_http2(&self, request: FetchRequest, budget: &ByteBudget) -> Result<FetchResponse, Failure> {
         self.shared.fetch(request, Protocol::Http2, budget).await
     }
+
+    /// Begins an exchange in both directions at once, over HTTP/2. The request's body begins with that of `request`, and
+    /// goes on. The time limit is that of the response's beginning.
+    ///
+    /// # Errors
+    /// [`Failure`]. A server that speaks HTTP/1.1 was sent nothing.
+    pub async fn open(&self, request: FetchRequest, is_http2: bool) -> Result<Duplex, Failure> {
+        let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Negotiated };
+        self.shared.open_duplex(request, protocol).await
+    }
 }
 
 impl Fetcher for HttpFetcher {
@@ -152,6 +165,28 @@ struct Finished<'a> {
     turn: SemaphorePermit<'a>,
 }
 
+/// Who is asked, and how errors of the exchange begin.
+struct Asked {
+    key: Key,
+    label: String,
+}
+
+impl Asked {
+    fn failed(&self, reason: impl std::fmt::Display) -> Error {
+        Error::new(ErrorCode::FetchFailed, format!("{}: {reason}", self.label))
+    }
+}
+
+fn prepare(request: FetchRequest, protocol: Protocol) -> Result<(Asked, Request<Full<Bytes>>), Error> {
+    let Prepared { origin, message } = request::prepare(request)?;
+    // Path and query may hold secrets, and the reader of the error may not be the author of the URL.
+    let label = format!("{} {origin}", message.method());
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(Error::new(ErrorCode::FetchFailed, format!("{label}: there is no runtime to fetch on")));
+    };
+    Ok((Asked { key: Key { runtime: runtime.id(), origin, protocol }, label }, message))
+}
+
 impl Shared {
     async fn fetch(
         &self,
@@ -161,30 +196,68 @@ impl Shared {
     ) -> Result<FetchResponse, Failure> {
         let timeout_ms = request.timeout_ms;
         let room = Room { limit_bytes: request.response_bytes, budget };
-        let prepared = request::prepare(request)?;
-        // Path and query may hold secrets, and the reader of the error may not be the author of the URL.
-        let label = format!("{} {}", prepared.message.method(), prepared.origin);
-        let failed = |reason: String| Error::new(ErrorCode::FetchFailed, format!("{label}: {reason}"));
-        let Ok(runtime) = Handle::try_current() else {
-            return Err(failed("there is no runtime to fetch on".to_owned()).into());
-        };
-        let key = Key { runtime: runtime.id(), origin: prepared.origin, protocol };
+        let (asked, message) = prepare(request, protocol)?;
         let mut progress = Progress { stage: Stage::Turn, share: None };
-        let exchange = self.exchange(key.clone(), prepared.message, room, &mut progress);
-        let ended = timeout(Duration::from_millis(timeout_ms), exchange).await;
-        let Progress { stage, share } = progress;
-        match ended {
+        let exchange = self.exchange(asked.key.clone(), message, room, &mut progress);
+        match timeout(Duration::from_millis(timeout_ms), exchange).await {
             Ok(Ok(finished)) => Ok(self.keep(finished).await),
-            Ok(Err(reason)) => {
-                Err(Failure { error: failed(reason), is_late: false, is_unsent: stage.is_before_sending() })
-            }
-            Err(_) => {
-                // Nobody may be there any more: others take another connection.
-                if let Some(id) = share {
-                    self.shares.retire(&key, id);
+            Ok(Err(reason)) => Err(self.failure(&asked, &progress, Some(reason), timeout_ms)),
+            Err(_) => Err(self.failure(&asked, &progress, None, timeout_ms)),
+        }
+    }
+
+    /// Why an exchange failed: without a reason, its time is over.
+    fn failure(&self, asked: &Asked, progress: &Progress, reason: Option<String>, timeout_ms: u64) -> Failure {
+        let (stage, is_late) = (progress.stage, reason.is_none());
+        // Nobody may be there any more: others take another connection.
+        if let Some(id) = progress.share.filter(|_| is_late) {
+            self.shares.retire(&asked.key, id);
+        }
+        let late = || format!("not finished within {timeout_ms} ms, while {}", stage.describe());
+        let error = asked.failed(reason.unwrap_or_else(late));
+        Failure { error, is_late, is_unsent: stage.is_before_sending() }
+    }
+
+    async fn open_duplex(&self, mut request: FetchRequest, protocol: Protocol) -> Result<Duplex, Failure> {
+        let timeout_ms = request.timeout_ms;
+        let parts = Parts::default();
+        parts.push(std::mem::take(&mut request.body));
+        let (asked, message) = prepare(request, protocol)?;
+        let mut progress = Progress { stage: Stage::Turn, share: None };
+        let given_up = GivenUp::new(parts.clone(), Arc::clone(&self.shares), asked.key.clone());
+        let message = message.map(|_| Outgoing::Parts(parts));
+        let opening = self.begin_duplex(&asked.key, message, given_up, &mut progress);
+        match timeout(Duration::from_millis(timeout_ms), opening).await {
+            Ok(Ok(duplex)) => Ok(duplex),
+            Ok(Err(reason)) => Err(self.failure(&asked, &progress, Some(reason), timeout_ms)),
+            Err(_) => Err(self.failure(&asked, &progress, None, timeout_ms)),
+        }
+    }
+
+    async fn begin_duplex(
+        &self,
+        key: &Key,
+        mut message: Request<Outgoing>,
+        mut given_up: GivenUp,
+        progress: &mut Progress,
+    ) -> Result<Duplex, String> {
+        let turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
+        loop {
+            progress.stage = Stage::Connection;
+            let Reached::Stream(lease) = self.reach(key).await? else {
+                return Err("the server speaks HTTP/1.1 now, and this needs HTTP/2".to_owned());
+            };
+            given_up.share = Some(lease.id);
+            // As for a kept connection.
+            yield_now().await;
+            match send_stream(lease, key, message, progress).await {
+                Ok((lease, response)) => {
+                    // It may last, and others wait for the turn. The connection's places bound what is open.
+                    drop(turn);
+                    return Ok(Duplex::new(response, given_up, lease));
                 }
-                let error = failed(format!("not finished within {timeout_ms} ms, while {}", stage.describe()));
-                Err(Failure { error, is_late: true, is_unsent: stage.is_before_sending() })
+                Err((reason, None)) => return Err(reason),
+                Err((_, Some(unsent))) => message = *unsent,
             }
         }
     }
@@ -235,10 +308,10 @@ impl Shared {
             };
             // As above.
             yield_now().await;
-            match send_stream(lease, key, message, progress).await {
-                Ok(answered) => return Ok(answered),
+            match send_stream(lease, key, message.map(Outgoing::Whole), progress).await {
+                Ok((lease, response)) => return Ok((Link::Stream(lease), response)),
                 Err((reason, None)) => return Err(reason),
-                Err((_, Some(unsent))) => message = *unsent,
+                Err((_, Some(unsent))) => message = unsent.map(Outgoing::into_whole),
             }
         }
     }
@@ -294,15 +367,15 @@ impl Shared {
 async fn send_stream(
     mut lease: Lease,
     key: &Key,
-    message: Request<Full<Bytes>>,
+    message: Request<Outgoing>,
     progress: &mut Progress,
-) -> Result<(Link, Response<Incoming>), (String, Option<Box<Request<Full<Bytes>>>>)> {
+) -> Result<(Lease, Response<Incoming>), (String, Option<Box<Request<Outgoing>>>)> {
     let kept = message.clone();
     let message = request::to_http2(message, &key.origin).map_err(|reason| (reason, None))?;
     progress.stage = Stage::Response;
     progress.share = Some(lease.id);
     match lease.sender.try_send_request(message).await {
-        Ok(response) => Ok((Link::Stream(lease), response)),
+        Ok(response) => Ok((lease, response)),
         Err(mut error) => {
             let unsent = error.take_message().map(|_| Box::new(kept));
             Err((describe(&error.into_error()), unsent))

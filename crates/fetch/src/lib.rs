@@ -2,6 +2,7 @@
 //!
 //! Read in this order: `request` (what is sent, and what is not), `fetcher` (one exchange, from its turn to the last
 //! byte), `connect` (name, socket, TLS). Then `pool` (idle connections) and `shares` (connections over HTTP/2).
+//! `duplex` and `outgoing` are for exchanges in both directions at once.
 //!
 //! Promises:
 //! - It connects to what [`millrace_func::FetchTarget`] reads in the URL, which is what the app's policy judged. A
@@ -18,13 +19,16 @@
 //! often.
 
 mod connect;
+mod duplex;
 mod fetcher;
 mod options;
+mod outgoing;
 mod pool;
 mod request;
 mod response;
 mod shares;
 mod tls;
 
+pub use duplex::Duplex;
 pub use fetcher::{Failure, HttpFetcher};
 pub use options::{Options, Roots};

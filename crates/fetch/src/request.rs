@@ -64,10 +64,7 @@ pub(crate) fn prepare(request: FetchRequest) -> Result<Prepared, Error> {
 ///
 /// # Errors
 /// A sentence: the URL cannot be written so.
-pub(crate) fn to_http2(
-    mut message: Request<Full<Bytes>>,
-    origin: &FetchOrigin,
-) -> Result<Request<Full<Bytes>>, String> {
+pub(crate) fn to_http2<T>(mut message: Request<T>, origin: &FetchOrigin) -> Result<Request<T>, String> {
     let scheme = if origin.is_tls { "https" } else { "http" };
     let text = format!("{scheme}://{}{}", origin.authority(), message.uri());
     *message.uri_mut() =

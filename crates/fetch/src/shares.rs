@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::client::conn::http2::SendRequest;
 use millrace_base::limits;
 use tokio::time::Instant;
 
 use crate::Options;
 use crate::connect::{Aborted, Connection2};
+use crate::outgoing::Outgoing;
 use crate::pool::Key;
 
 /// The HTTP/2 connections of all runtimes.
@@ -51,7 +50,7 @@ pub(crate) struct Lease {
     shares: Arc<Shares>,
     key: Key,
     pub(crate) id: u64,
-    pub(crate) sender: SendRequest<Full<Bytes>>,
+    pub(crate) sender: SendRequest<Outgoing>,
 }
 
 impl Drop for Lease {

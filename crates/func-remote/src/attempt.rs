@@ -157,7 +157,8 @@ impl Attempt {
         // A workflow holds nothing while it waits for its slot.
         let slot = (self.kind == AttemptKind::Workflow).then_some(self.service);
         let content = frames.into();
-        let turn = WorkerTurn { program, attempt, content, start_bytes, timeout_ms, needs_no_lock, slot };
+        let is_request = self.is_request_reply;
+        let turn = WorkerTurn { program, attempt, content, start_bytes, is_request, timeout_ms, needs_no_lock, slot };
         self.exchange = Some(host.exchange(turn)?);
         Ok(())
     }

@@ -179,7 +179,7 @@ impl Flow for World {
     }
 }
 
-/// One attempt on a worker that has dialled in.
+/// One attempt on a worker.
 struct Attempt {
     engine: RemoteEngine,
     given_up: Rc<RefCell<usize>>,
@@ -188,14 +188,25 @@ struct Attempt {
 }
 
 impl Attempt {
+    /// On a worker that has dialled in.
     fn begin(handler: u16, fields: &[(&str, &str)]) -> Self {
+        Self::begin_at(WorkerAddress::DialIn, handler, fields)
+    }
+
+    /// On one that the server dials, with the mode `stream`.
+    fn begin_on_stream(handler: u16) -> Self {
+        Self::begin_at(WorkerAddress::Url("h2c://127.0.0.1:1".to_owned()), handler, &[])
+    }
+
+    fn begin_at(address: WorkerAddress, handler: u16, fields: &[(&str, &str)]) -> Self {
         let given_up = Rc::new(RefCell::new(0));
         let count = Rc::clone(&given_up);
         let engine = RemoteEngine::new(move |_, _| *count.borrow_mut() += 1, |_| None);
-        let discovery = br#"{"protocol":{"min":1,"max":3},"services":[{"name":"account","whole_up_to_bytes":1000,
+        let discovery =
+            br#"{"protocol":{"min":1,"max":3},"mode":"stream","services":[{"name":"account","whole_up_to_bytes":1000,
             "handlers":[{"name":"run","kind":"transaction"},{"name":"flow","kind":"workflow"}]}]}"#;
         let discovery = Discovery::from_json(discovery).expect("valid");
-        let document = WorkerDocument { address: WorkerAddress::DialIn, secret: None, discovery, replaces: vec![] };
+        let document = WorkerDocument { address, secret: None, discovery, replaces: vec![] };
         let mut app = App::new(Name::new("bank").expect("a name"));
         app.files.insert(WORKER_FILE.into(), document.to_json());
         engine.load(PROGRAM, &app).expect("it loads");
@@ -329,6 +340,21 @@ fn a_step_ends_once_and_only_if_its_code_was_to_run() {
     let mut attempt = Attempt::begin(WORKFLOW, &[]);
     attempt.turn(&[step(1, "known"), step_end(1), suspend(&[1])]);
     assert_eq!((attempt.error(), attempt.world.ended_steps.len()), (Some(ErrorCode::WorkerFailed), 0));
+}
+
+#[test]
+fn an_attempt_on_a_stream_is_sent_what_is_new_and_a_workflow_all_of_it() {
+    for (handler, is_request) in [(TRANSACTION, false), (WORKFLOW, true)] {
+        let mut attempt = Attempt::begin_on_stream(handler);
+        attempt.turn(&[call(1), suspend(&[1])]);
+        attempt.resume(OperationId(2), Ok(NULL));
+        let is_start = |frame: &ServerFrame| matches!(frame, ServerFrame::Start(_));
+        let [first, second] = &attempt.world.sent[..] else { panic!("two turns") };
+        assert_eq!([first.is_request, second.is_request], [is_request; 2]);
+        assert!(first.start_bytes == first.content.len() && (second.start_bytes > 0) == is_request);
+        assert_eq!(attempt.sent().iter().any(is_start), is_request);
+        assert_eq!(attempt.sent().iter().filter(|frame| !is_start(frame)).count(), 1, "the result");
+    }
 }
 
 const MIB: usize = 1 << 20;

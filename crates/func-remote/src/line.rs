@@ -1,13 +1,15 @@
-//! The server's end of a connection that a worker has made: frames of many attempts, without the connection.
+//! The server's end of a connection with a worker: frames of attempts, without the connection.
 //!
-//! Whoever has the connection gives the bytes that come, and the time, and carries away the bytes that are to go. Attempts
-//! have stream numbers, which are never used again. A connection that breaks the protocol, or says nothing while an attempt
-//! runs, loses all of its attempts.
+//! Whoever has the connection gives the bytes that come, and the time, and carries away the bytes that are to go. On a
+//! connection that a worker has made, attempts have stream numbers, which are never used again. A stream of HTTP/2 is a line
+//! of its own, and carries one attempt. A connection that breaks the protocol, or says nothing while an attempt runs, loses
+//! all of its attempts.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use millrace_base::{BudgetBuffer, ByteBudget, Error, ErrorCode, limits};
+use millrace_base::{BudgetBuffer, ByteBudget, Error, ErrorCode, HeldBytes, limits};
 use millrace_format::worker::{
     FrameHeader, ServerFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame, ends_turn, is_heartbeat, set_stream, suspends,
 };
@@ -39,6 +41,10 @@ struct Stream {
 
 /// See the module's documentation.
 pub struct Line {
+    /// Whose it is, for errors.
+    name: Cow<'static, str>,
+    /// It carries one attempt, without a number.
+    is_of_one: bool,
     received: BytesMut,
     to_send: VecDeque<Bytes>,
     said: VecDeque<Said>,
@@ -49,30 +55,50 @@ pub struct Line {
     heard_ms: u64,
     has_ended: bool,
     budget: ByteBudget,
+    /// Of a line of one attempt: what the frame counts that has come in part. Those that dial in are fewer than attempts.
+    partial: Option<HeldBytes>,
 }
 
+/// Why an attempt is lost whose bytes the app's budget does not have.
+const TOO_LARGE: &str = "the turns of its app that are held together are too large";
+
 impl Default for Line {
+    /// The line of a worker that has dialled in.
     fn default() -> Self {
+        Self::new("the worker that dialled in".into(), false)
+    }
+}
+
+impl Line {
+    fn new(name: Cow<'static, str>, is_of_one: bool) -> Self {
         Self {
+            name,
+            is_of_one,
             received: BytesMut::new(),
             to_send: VecDeque::new(),
             said: VecDeque::new(),
-            has_hello: false,
+            // A worker that is dialled has said before what it serves.
+            has_hello: is_of_one,
             attempts: BTreeMap::new(),
             by_stream: BTreeMap::new(),
             last_stream: 0,
             heard_ms: 0,
             has_ended: false,
             budget: ByteBudget::unlimited(),
+            partial: None,
         }
     }
-}
 
-fn lost(what: &str) -> Error {
-    Error::new(ErrorCode::WorkerFailed, format!("the worker that dialled in: {what}"))
-}
+    /// The line of one attempt, on a stream to a worker of this name.
+    #[must_use]
+    pub fn of_one(name: String) -> Self {
+        Self::new(name.into(), true)
+    }
 
-impl Line {
+    fn lost(&self, what: &str) -> Error {
+        Error::new(ErrorCode::WorkerFailed, format!("{}: {what}", self.name))
+    }
+
     /// The turns of attempts that begin from now on count for this budget.
     pub fn count_for(&mut self, budget: ByteBudget) {
         self.budget = budget;
@@ -129,13 +155,14 @@ impl Line {
     pub fn end(&mut self, what: &str) {
         self.has_ended = true;
         self.by_stream.clear();
+        let error = self.lost(what);
         for (attempt, stream) in std::mem::take(&mut self.attempts) {
             if stream.is_awaited {
-                self.said.push_back(Said::Turn(attempt, Err(lost(what))));
+                self.said.push_back(Said::Turn(attempt, Err(error.clone())));
             }
         }
         if !std::mem::replace(&mut self.has_hello, true) {
-            self.said.push_back(Said::Hello(Err(lost(what))));
+            self.said.push_back(Said::Hello(Err(error)));
         }
     }
 
@@ -145,27 +172,42 @@ impl Line {
     /// They break the protocol, and the connection is to end; or it has ended before.
     pub fn receive(&mut self, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
         if self.has_ended {
-            return Err(lost("the connection has ended"));
+            return Err(self.lost("the connection has ended"));
         }
         self.heard_ms = now_ms;
+        if !self.has_room_for(bytes.len()) {
+            self.end(TOO_LARGE);
+            return Err(self.lost(TOO_LARGE));
+        }
         self.received.extend_from_slice(bytes);
         let taken = self.take_all();
-        if let Err(error) = &taken {
-            self.end(&error.message);
+        if self.received.is_empty() {
+            self.partial = None;
         }
-        taken
+        taken.map_err(|what| {
+            let what = format!("it broke the protocol: {what}");
+            self.end(&what);
+            self.lost(&what)
+        })
+    }
+
+    /// Whether a line of one attempt may hold so much more of a frame that has not come as a whole.
+    fn has_room_for(&mut self, bytes: usize) -> bool {
+        let budget = &self.budget;
+        let partial = || budget.hold();
+        !self.is_of_one || self.partial.get_or_insert_with(partial).grow_to(self.received.len() + bytes)
     }
 
     /// Takes the frames that have come as a whole.
-    fn take_all(&mut self) -> Result<(), Error> {
+    fn take_all(&mut self) -> Result<(), String> {
         loop {
             let header = match FrameHeader::read(&self.received) {
                 Ok(Some(header)) if header.frame_bytes() <= self.received.len() => header,
                 Ok(_) => return Ok(()),
-                Err(error) => return Err(lost(&format!("it broke the protocol: {error}"))),
+                Err(error) => return Err(error.to_string()),
             };
             let whole = self.received.split_to(header.frame_bytes()).freeze();
-            self.take(header, whole).map_err(|what| lost(&format!("it broke the protocol: {what}")))?;
+            self.take(header, whole)?;
         }
     }
 
@@ -194,7 +236,7 @@ impl Line {
             return Err("a turn is too large".to_owned());
         }
         if !stream.turn.extend(&whole) {
-            self.give_up(attempt, lost("the turns of its app that are held together are too large"));
+            self.give_up(attempt, self.lost(TOO_LARGE));
             return Ok(());
         }
         if ends_turn(header.kind) && std::mem::take(&mut stream.is_awaited) {
@@ -225,29 +267,25 @@ impl Line {
     ///
     /// # Errors
     /// The connection has ended, or the attempt has.
-    pub fn begin(&mut self, attempt: AttemptToken, content: &[u8], is_first: bool, now_ms: u64) -> Result<(), Error> {
+    pub fn begin(&mut self, attempt: AttemptToken, content: &Bytes, is_first: bool, now_ms: u64) -> Result<(), Error> {
         if self.has_ended {
-            return Err(Error::new(ErrorCode::WorkerUnavailable, "the worker that dialled in has gone"));
+            return Err(Error::new(ErrorCode::WorkerUnavailable, format!("{} has gone", self.name)));
         }
         // Nobody is asked whether it is there while nothing is awaited of it, so it has said nothing. That is no silence.
         if !self.is_awaited() {
             self.heard_ms = now_ms;
         }
         if is_first {
-            self.last_stream += 1;
+            self.last_stream += u32::from(!self.is_of_one);
             let number = self.last_stream;
             self.by_stream.insert(number, attempt);
             self.attempts.insert(attempt, Stream { number, turn: self.budget.buffer(), is_awaited: false });
         }
-        let stream = self.attempts.get_mut(&attempt).ok_or_else(|| lost("the attempt has ended"))?;
+        let Some(stream) = self.attempts.get_mut(&attempt) else {
+            return Err(self.lost("the attempt has ended"));
+        };
         stream.is_awaited = true;
-        let mut frames = content.to_vec();
-        let mut at = 0;
-        while let Ok(Some(header)) = FrameHeader::read(&frames[at..]) {
-            set_stream(&mut frames, at, stream.number);
-            at += header.frame_bytes();
-        }
-        self.to_send.push_back(frames.into());
+        self.to_send.push_back(if self.is_of_one { content.clone() } else { numbered(content, stream.number) });
         Ok(())
     }
 
@@ -281,6 +319,17 @@ impl Line {
         self.send(0, &ServerFrame::Cancel(as_frame_error(error)));
         self.end("it was refused");
     }
+}
+
+/// The same frames on a stream of this number.
+fn numbered(content: &[u8], number: u32) -> Bytes {
+    let mut frames = content.to_vec();
+    let mut at = 0;
+    while let Ok(Some(header)) = FrameHeader::read(&frames[at..]) {
+        set_stream(&mut frames, at, number);
+        at += header.frame_bytes();
+    }
+    frames.into()
 }
 
 #[cfg(test)]

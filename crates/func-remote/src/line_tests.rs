@@ -24,10 +24,10 @@ fn suspend(stream: u32) -> Vec<u8> {
     frame(stream, &WorkerFrame::Suspend { operations: vec![1] })
 }
 
-fn content() -> Vec<u8> {
+fn content() -> Bytes {
     let mut bytes = Vec::new();
     ServerFrame::Ping.encode(&mut bytes);
-    bytes
+    bytes.into()
 }
 
 /// A line whose worker has said HELLO.
@@ -158,4 +158,45 @@ fn what_is_no_frame_ends_the_connection() {
     let mut line = Line::default();
     assert!(line.receive(&output(1, "1"), 0).is_err(), "HELLO comes first");
     assert_eq!(code(line.next_said()), Some(ErrorCode::WorkerFailed));
+}
+
+#[test]
+fn a_line_of_one_attempt_has_no_numbers_and_needs_no_hello() {
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    assert_eq!(line.next_to_send(), Some(content()), "its frames are sent as they are");
+    line.receive(&[suspend(0), output(0, "1")].concat(), 1).expect("frames");
+    assert_eq!(line.next_said(), Some(Said::Turn(ONE, Ok(suspend(0).into()))));
+    assert_eq!(line.next_said(), None, "a turn that is not awaited is none");
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.receive(&output(0, "1"), 1).expect("a frame");
+    assert_eq!(line.next_said(), Some(Said::Turn(ONE, Ok(output(0, "1").into()))));
+    assert_eq!((line.load(), line.is_open()), (0, true));
+    assert!(line.receive(&output(0, "2"), 2).is_err(), "a second end is of no attempt");
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.end("it is lost");
+    let Some(Said::Turn(_, Err(error))) = line.next_said() else { panic!("the attempt is lost") };
+    assert_eq!(error.message, "the worker at a: it is lost");
+}
+
+#[test]
+fn frames_that_come_in_part_on_lines_of_one_attempt_count_together() {
+    let budget = ByteBudget::new(1000, 100);
+    let mut lines: Vec<Line> = (0..2).map(|_| Line::of_one("the worker at a".to_owned())).collect();
+    for line in &mut lines {
+        line.count_for(budget.clone());
+        line.begin(ONE, &content(), true, 0).expect("it begins");
+    }
+    let text = Bytes::from(format!("\"{}\"", "x".repeat(5000)));
+    let large = frame(0, &WorkerFrame::Output(FrameValue::Json(text)));
+    lines[0].receive(&large[..900], 1).expect("a part of a frame");
+    assert!(lines[1].receive(&large[..900], 1).is_err(), "there is no room for both");
+    assert_eq!(code(lines[1].next_said()), Some(ErrorCode::WorkerFailed));
+    drop(lines);
+    let mut line = Line::of_one("the worker at a".to_owned());
+    line.count_for(budget);
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.receive(&large[..900], 1).expect("the room is there again");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use millrace_base::{ByteBudget, Error, ErrorCode, Name, limits};
+use millrace_format::worker::AttemptKind;
 use millrace_func::{
     App, Concurrency, Cron, Discovery, HandlerId, HandlerKind, Program, Route, Schedule, Service, WORKER_FILE,
     WorkerAddress, WorkerDocument, WorkerHandler, WorkerMode, WorkerSchedule, WorkerService,
@@ -45,10 +46,11 @@ impl RemoteProgram {
         Ok(Self { document, services, output_bytes, pending_operations, told })
     }
 
-    /// Whether each turn is a request of its own, which has all results so far.
-    pub(crate) fn is_request_reply(&self) -> bool {
+    /// Whether each turn is a request of its own, which has all results so far. A workflow's always is where the server
+    /// dials: it may sleep for days, and holds no stream meanwhile.
+    pub(crate) fn is_request_reply(&self, kind: AttemptKind) -> bool {
         let is_dialled = matches!(self.document.address, WorkerAddress::Url(_));
-        is_dialled && self.document.discovery.mode == WorkerMode::RequestReply
+        is_dialled && (kind == AttemptKind::Workflow || self.document.discovery.mode == WorkerMode::RequestReply)
     }
 
     /// The service as the worker described it.

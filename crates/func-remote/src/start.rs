@@ -131,7 +131,7 @@ fn attempt(program: &RemoteProgram, id: millrace_func::Program, frame: StartFram
     let mut start = Vec::new();
     ServerFrame::Start(Box::new(frame)).encode(&mut start);
     let mut attempt =
-        Attempt::new(id, (token, kind), program.is_request_reply(), timeout_ms, start, program.told.hold());
+        Attempt::new(id, (token, kind), program.is_request_reply(kind), timeout_ms, start, program.told.hold());
     attempt.snapshot = snapshot;
     attempt
 }

@@ -45,6 +45,8 @@ pub struct WorkerTurn {
     pub content: Bytes,
     /// Bytes of START at the beginning of `content`; 0 where an attempt on a stream goes on.
     pub start_bytes: usize,
+    /// The turn is a request of its own: `content` is all that was sent of the attempt.
+    pub is_request: bool,
     /// How long the worker may take.
     pub timeout_ms: u64,
     /// It is for a query that was given all of its entity.

@@ -35,10 +35,9 @@ pub(crate) async fn files_of(shared: &Shared, registration: WorkerRegistration) 
     let found = shared.outside.workers.discover(&address, secret.as_deref()).await;
     let found = found.map_err(|error| refused(format!("the worker does not say what it serves: {}", error.message)))?;
     let discovery = Discovery::from_json(&found).map_err(refused)?;
-    if discovery.mode == WorkerMode::Stream {
-        let message =
-            "this server does not dial workers of the mode \"stream\" yet: use \"request-reply\", or have them dial in";
-        return Err(Error::new(ErrorCode::NotYetSupported, message));
+    if discovery.mode == WorkerMode::Stream && !address.may_be_http2() {
+        let message = "the worker's mode \"stream\" needs HTTP/2: deploy it by a URL with the scheme h2c or https";
+        return Err(refused(message.to_owned()));
     }
     Ok(files(&WorkerDocument { address, secret, discovery, replaces: Vec::new() }, settings))
 }

@@ -30,6 +30,7 @@ pub(crate) struct WorkerUrl {
     http_url: String,
     path: String,
     is_http2: bool,
+    may_be_http2: bool,
 }
 
 impl WorkerUrl {
@@ -39,7 +40,8 @@ impl WorkerUrl {
         let (http_url, is_http2) = worker_http_url(&text);
         let http_url = http_url.into_owned();
         let path = FetchTarget::parse(&http_url)?.path_and_query().trim_end_matches('/').to_owned();
-        Ok(Self { text, http_url, path, is_http2 })
+        let may_be_http2 = WorkerAddress::Url(text.clone()).may_be_http2();
+        Ok(Self { text, http_url, path, is_http2, may_be_http2 })
     }
 
     /// URL and path of something below it.
@@ -50,6 +52,11 @@ impl WorkerUrl {
     /// Whether the worker speaks HTTP/2 from the first byte on.
     pub(crate) fn is_http2(&self) -> bool {
         self.is_http2
+    }
+
+    /// Whether the worker speaks HTTP/2, or may choose it.
+    pub(crate) fn may_be_http2(&self) -> bool {
+        self.may_be_http2
     }
 
     pub(crate) fn text(&self) -> &str {

@@ -1,7 +1,7 @@
 //! Connections to workers: [`millrace_func::Workers`] over HTTP, and over connections that workers have made.
 //!
 //! Read in this order: `workers` (whose workers are where), `gate` (who may begin), `request` (what is sent), `signature`;
-//! `line` for workers that dial in.
+//! `line` for workers that dial in, `stream` for attempts on streams of their own.
 //!
 //! Promises:
 //! - An exchange ends by its time limit, with a worker's turn or an error, and holds no more than the limits allow.
@@ -17,6 +17,7 @@ mod line;
 mod probe;
 mod request;
 mod signature;
+mod stream;
 mod workers;
 
 pub use signature::{Signed, signature};

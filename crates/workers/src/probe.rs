@@ -5,7 +5,7 @@ use std::sync::Weak;
 use bytes::Bytes;
 use millrace_base::{ByteBudget, Error, limits};
 use millrace_fetch::HttpFetcher;
-use millrace_func::OLDEST_WORKER_PROTOCOL;
+use millrace_func::{OLDEST_WORKER_PROTOCOL, WorkerMode};
 
 use crate::deployment::{Deployment, WorkerUrl};
 use crate::gate::Gate;
@@ -25,6 +25,9 @@ pub(crate) async fn discovery_of(fetcher: &HttpFetcher, url: &WorkerUrl, secret:
         protocol: OLDEST_WORKER_PROTOCOL,
         attempt: [0; 16],
         body: Bytes::new(),
+        signed_bytes: 0,
+        // A worker offered a stream over HTTP/2 may choose either mode.
+        mode: if url.may_be_http2() { WorkerMode::Stream } else { WorkerMode::RequestReply },
         secret,
         timeout_ms: DISCOVERY_MS,
         response_bytes: limits::WORKER_DISCOVERY_BYTES,

@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use millrace_base::{ByteBudget, Error, ErrorCode, hex, limits};
-use millrace_fetch::{Failure, HttpFetcher};
-use millrace_func::{AttemptToken, FetchRequest, FetchResponse};
+use millrace_fetch::{Duplex, Failure, HttpFetcher};
+use millrace_func::{AttemptToken, FetchRequest, WorkerMode};
+use tokio::time::timeout;
 
 use crate::deployment::WorkerUrl;
 use crate::signature::{Signed, signature};
@@ -16,6 +17,9 @@ pub(crate) const FRAMES: &str = "application/vnd.millrace.worker";
 /// How long a request may be under way until a worker takes it, clocks that differ included.
 const EXPIRES_AFTER: Duration = Duration::from_secs(60);
 
+/// How long is waited for the text of a refusal on a stream.
+const REFUSAL: Duration = Duration::from_millis(500);
+
 /// What is asked of a worker.
 pub(crate) struct WorkerRequest<'a> {
     pub method: &'static str,
@@ -23,6 +27,10 @@ pub(crate) struct WorkerRequest<'a> {
     pub protocol: u32,
     pub attempt: AttemptToken,
     pub body: Bytes,
+    /// How much of the body the signature is for.
+    pub signed_bytes: usize,
+    /// Of a request for the discovery document: what the server offers.
+    pub mode: WorkerMode,
     pub secret: Option<&'a str>,
     pub timeout_ms: u64,
     pub response_bytes: usize,
@@ -60,44 +68,70 @@ pub(crate) fn lost(code: ErrorCode, url: &WorkerUrl, what: &str) -> Error {
 /// # Errors
 /// `worker-unavailable`, `worker-failed`, `worker-timeout`.
 pub(crate) async fn ask(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerRequest<'_>) -> Result<Bytes, Error> {
-    let WorkerRequest { method, path, protocol, attempt, body, secret, timeout_ms, response_bytes, budget } = request;
-    let (target, path) = url.below(path);
-    let mut headers = headers(protocol, secret, (method, &path), attempt, &body);
-    if !body.is_empty() {
-        headers.push(("content-type".to_owned(), FRAMES.to_owned()));
-    }
-    let request =
-        FetchRequest { method: method.to_owned(), url: target, headers, body, timeout_ms, response_bytes, retries: 0 };
+    let budget = request.budget;
+    let request = fetch_request(url, request);
     let exchanged = if url.is_http2() {
         fetcher.exchange_http2(request, budget).await
     } else {
         fetcher.exchange(request, budget).await
     };
     match exchanged {
-        Ok(response) => body_of(url, response),
-        Err(Failure { error, is_late, is_unsent }) => {
-            let what = error.message.split_once(": ").map_or(&*error.message, |(_, what)| what);
-            let code = match (is_late, is_unsent) {
-                (_, true) => ErrorCode::WorkerUnavailable,
-                (true, false) => ErrorCode::WorkerTimeout,
-                (false, false) => ErrorCode::WorkerFailed,
-            };
-            Err(lost(code, url, what))
-        }
+        Ok(response) if response.status == 200 => Ok(response.body),
+        Ok(response) => Err(refused(url, response.status, &response.body)),
+        Err(failure) => Err(failed(url, &failure)),
     }
 }
 
-fn body_of(url: &WorkerUrl, response: FetchResponse) -> Result<Bytes, Error> {
-    let code = match response.status {
-        200 => return Ok(response.body),
+/// Begins an exchange in both directions at once, whose first part is the request's body. Signed are its first bytes.
+///
+/// # Errors
+/// As for [`ask`].
+pub(crate) async fn open(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerRequest<'_>) -> Result<Duplex, Error> {
+    let opened = fetcher.open(fetch_request(url, request), url.is_http2()).await;
+    let mut duplex = opened.map_err(|failure| failed(url, &failure))?;
+    if duplex.status() == 200 {
+        return Ok(duplex);
+    }
+    let said = timeout(REFUSAL, duplex.next()).await.ok().flatten();
+    Err(refused(url, duplex.status(), &said.and_then(Result::ok).unwrap_or_default()))
+}
+
+fn fetch_request(url: &WorkerUrl, request: WorkerRequest<'_>) -> FetchRequest {
+    let WorkerRequest { method, path, protocol, attempt, body, signed_bytes, mode, secret, .. } = request;
+    let (target, path) = url.below(path);
+    let mut headers = headers(protocol, secret, (method, &path), attempt, &body[..signed_bytes.min(body.len())]);
+    if !body.is_empty() {
+        headers.push(("content-type".to_owned(), FRAMES.to_owned()));
+    }
+    if mode == WorkerMode::Stream {
+        headers.push(("millrace-worker-mode".to_owned(), "stream".to_owned()));
+    }
+    let WorkerRequest { timeout_ms, response_bytes, .. } = request;
+    FetchRequest { method: method.to_owned(), url: target, headers, body, timeout_ms, response_bytes, retries: 0 }
+}
+
+fn failed(url: &WorkerUrl, failure: &Failure) -> Error {
+    let Failure { error, is_late, is_unsent } = failure;
+    let what = error.message.split_once(": ").map_or(&*error.message, |(_, what)| what);
+    let code = match (is_late, is_unsent) {
+        (_, true) => ErrorCode::WorkerUnavailable,
+        (true, false) => ErrorCode::WorkerTimeout,
+        (false, false) => ErrorCode::WorkerFailed,
+    };
+    lost(code, url, what)
+}
+
+/// What a status other than 200 means.
+fn refused(url: &WorkerUrl, status: u16, body: &[u8]) -> Error {
+    let code = match status {
         // It is there, and takes nothing now; or a proxy before it says that it is not there.
         429 | 502..=504 => ErrorCode::WorkerUnavailable,
         _ => ErrorCode::WorkerFailed,
     };
-    let hint = if response.status == 401 { ": has it another secret?" } else { "" };
-    let text: String = String::from_utf8_lossy(&response.body).chars().take(200).collect();
+    let hint = if status == 401 { ": has it another secret?" } else { "" };
+    let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
     let said = if text.is_empty() { String::new() } else { format!(" and {text:?}") };
-    Err(lost(code, url, &format!("it answered with status {}{said}{hint}", response.status)))
+    lost(code, url, &format!("it answered with status {status}{said}{hint}"))
 }
 
 /// As many bytes as one turn may have.

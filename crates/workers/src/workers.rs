@@ -8,8 +8,8 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_fetch::HttpFetcher;
 use millrace_func::{
-    AttemptToken, Concurrency, Entering, Exchanging, Program, WorkerAddress, WorkerDocument, WorkerDoor, WorkerSlot,
-    WorkerTurn, Workers,
+    AttemptToken, Concurrency, Entering, Exchanging, Program, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode,
+    WorkerSlot, WorkerTurn, Workers,
 };
 use tokio::sync::oneshot;
 
@@ -17,7 +17,8 @@ use crate::deployment::{Deployment, DeploymentName, WorkerUrl};
 use crate::gate::{Ended, Entered, Gate, nobody_connected};
 use crate::line::{Line, Lines};
 use crate::probe::{discovery_of, probe};
-use crate::request::{TURN_BYTES, WorkerRequest, ask};
+use crate::request::{TURN_BYTES, WorkerRequest, ask, lost, open};
+use crate::stream::Stream;
 
 /// A program's workers, and how many cores have the program.
 struct Served {
@@ -37,6 +38,8 @@ struct Shared {
     served: RwLock<BTreeMap<Program, Served>>,
     /// What gives an attempt up that is under way.
     under_way: Mutex<BTreeMap<AttemptToken, oneshot::Sender<()>>>,
+    /// Attempts on streams of their own, between two turns.
+    streams: Mutex<BTreeMap<AttemptToken, Stream>>,
     /// Workers that have dialled in, whether they serve or not.
     doors: Mutex<Vec<Weak<Line>>>,
     /// Those that serve.
@@ -51,6 +54,7 @@ impl HttpWorkers {
             fetcher,
             served: RwLock::default(),
             under_way: Mutex::default(),
+            streams: Mutex::default(),
             doors: Mutex::default(),
             lines: Mutex::default(),
         };
@@ -81,6 +85,10 @@ impl Drop for UnderWay {
 impl Shared {
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<AttemptToken, oneshot::Sender<()>>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<AttemptToken, Stream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lines(&self) -> MutexGuard<'_, BTreeMap<DeploymentName, Lines>> {
@@ -136,21 +144,44 @@ impl Shared {
             drop(under_way);
             return line.exchange(turn).await;
         };
-        let request = WorkerRequest {
-            method: "POST",
-            path: "/invoke",
-            protocol: deployment.protocol,
-            attempt: turn.attempt,
-            body: turn.content,
-            secret: deployment.secret.as_deref(),
-            timeout_ms: turn.timeout_ms,
-            response_bytes: TURN_BYTES,
-            budget: &deployment.budget,
+        let exchange = async {
+            if turn.is_request {
+                let request = invoke(deployment, &turn, WorkerMode::RequestReply);
+                return ask(&self.fetcher, url, request).await;
+            }
+            self.exchange_on_stream(deployment, url, &turn).await
         };
         tokio::select! {
-            result = ask(&self.fetcher, url, request) => result,
+            result = exchange => result,
             _ = given_up => Err(given_up_error()),
         }
+    }
+
+    /// One turn of an attempt that has a stream of its own.
+    async fn exchange_on_stream(
+        &self,
+        deployment: &Deployment,
+        url: &WorkerUrl,
+        turn: &WorkerTurn,
+    ) -> Result<Bytes, Error> {
+        let deadline = Instant::now() + Duration::from_millis(turn.timeout_ms);
+        let mut stream = if turn.start_bytes > 0 {
+            let duplex = open(&self.fetcher, url, invoke(deployment, turn, WorkerMode::Stream)).await?;
+            Stream::begun(url, turn.attempt, &turn.content, (duplex, &deployment.budget))?
+        } else {
+            let known = self.streams().remove(&turn.attempt);
+            let mut stream = known.ok_or_else(|| lost(ErrorCode::WorkerFailed, url, "the attempt has ended"))?;
+            stream.send(turn.attempt, &turn.content)?;
+            stream
+        };
+        let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let said = stream.turn(url, u64::try_from(left_ms).unwrap_or(u64::MAX)).await?;
+        if stream.goes_on() {
+            self.streams().insert(turn.attempt, stream);
+        } else {
+            tokio::spawn(stream.end());
+        }
+        Ok(said)
     }
 
     /// Takes note of how an exchange ended.
@@ -168,6 +199,23 @@ impl Shared {
         if Gate::ended(gate, ended, what) {
             tokio::spawn(probe(self.fetcher.clone(), Arc::downgrade(deployment), Arc::downgrade(gate)));
         }
+    }
+}
+
+/// The request that brings a turn, or begins a stream with it.
+fn invoke<'a>(deployment: &'a Deployment, turn: &WorkerTurn, mode: WorkerMode) -> WorkerRequest<'a> {
+    WorkerRequest {
+        method: "POST",
+        path: "/invoke",
+        protocol: deployment.protocol,
+        attempt: turn.attempt,
+        body: turn.content.clone(),
+        signed_bytes: if mode == WorkerMode::Stream { turn.start_bytes } else { turn.content.len() },
+        mode,
+        secret: deployment.secret.as_deref(),
+        timeout_ms: turn.timeout_ms,
+        response_bytes: TURN_BYTES,
+        budget: &deployment.budget,
     }
 }
 
@@ -226,9 +274,14 @@ impl Workers for HttpWorkers {
     }
 
     fn cancel(&self, program: Program, attempt: AttemptToken) {
-        if let Some(given_up) = self.shared.under_way().remove(&attempt) {
+        let given_up = self.shared.under_way().remove(&attempt);
+        let stream = self.shared.streams().remove(&attempt);
+        let is_known = given_up.is_some() || stream.is_some();
+        if let Some(given_up) = given_up {
             // One that has just ended hears nothing any more.
             let _ = given_up.send(());
+        }
+        if is_known {
             return;
         }
         let Ok((deployment, _)) = self.shared.served(program) else { return };

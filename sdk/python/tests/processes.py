@@ -81,6 +81,8 @@ def hypercorn_worker(app: str, folder: Path, secret: str | None = None) -> Worke
     """As uvicorn_worker, over HTTP/2 without TLS."""
     port = free_port()
     command = [sys.executable, "-m", "hypercorn", app, "--bind", f"127.0.0.1:{port}", "--log-level", "warning"]
+    # In this process and not in a child, which would outlive it.
+    command += ["--workers", "0"]
     return WorkerProcess(command, folder, f"h2c://127.0.0.1:{port}", secret)
 
 

@@ -12,7 +12,7 @@ import uvicorn
 
 from millrace import Service, asgi
 from millrace._protocol import payloads
-from millrace._protocol.frames import Type, decode_all, encode
+from millrace._protocol.frames import Frame, Reader, Type, decode_all, encode
 from millrace._protocol.payloads import Kind, Start, Value
 from millrace._protocol.signature import NO_ATTEMPT, sign
 from millrace._types import loads
@@ -43,9 +43,11 @@ def ask(
     headers: dict[str, str] | None = None,
     client: str | None = "127.0.0.1",
     chunks: int = 1,
+    version: str = "1.1",
 ) -> tuple[int, bytes]:
     scope = {
         "type": "http",
+        "http_version": version,
         "method": method,
         "path": path,
         "raw_path": path.encode(),
@@ -200,3 +202,143 @@ def test_replies_do_not_wait_for_the_servers_acknowledgement(protocol: str) -> N
 
     asyncio.run(asyncio.wait_for(steps(), 20))
     assert delayed == [False]
+
+
+class Talker(Service):
+    async def asks(self) -> int:
+        return await Counter("other").add(1) + await Counter("other").add(2)
+
+    async def never(self) -> None:
+        await asyncio.sleep(60)
+
+
+class Duplex:
+    """The server's end of a stream: it sends while the application answers."""
+
+    def __init__(self, app: Any, start: bytes, headers: dict[str, str], version: str = "2") -> None:
+        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._frames: list[Frame] = []
+        self._reader = Reader()
+        scope = {
+            "type": "http",
+            "http_version": version,
+            "method": "POST",
+            "path": "/invoke",
+            "raw_path": b"/invoke",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "client": ("127.0.0.1", 5000),
+        }
+        self.send(start[:20])
+        self.send(start[20:])
+        self.task = asyncio.ensure_future(app(scope, self._messages.get, self._answers.put))
+
+    def send(self, data: bytes, more: bool = True) -> None:
+        self._messages.put_nowait({"type": "http.request", "body": data, "more_body": more})
+
+    def hang_up(self) -> None:
+        self._messages.put_nowait({"type": "http.disconnect"})
+
+    async def answer(self) -> dict[str, Any]:
+        return await asyncio.wait_for(self._answers.get(), 5)
+
+    async def next(self) -> Frame:
+        while not self._frames:
+            self._frames = self._reader.feed((await self.answer())["body"])
+        return self._frames.pop(0)
+
+
+STREAM = {**HEADERS, "millrace-worker-protocol": "3", "millrace-worker-mode": "stream"}
+
+
+def result(operation: int, json: bytes) -> bytes:
+    return encode(Type.RESULT, payloads.encode_result(payloads.Result(operation, Value(0, json))))
+
+
+def test_a_stream_is_answered_while_it_is_sent_and_ends_after_the_server_has() -> None:
+    async def talk() -> None:
+        stream = Duplex(asgi(Counter, Talker), body_of(service="talker", handler="asks", input=b"null"), STREAM)
+        assert (await stream.answer())["status"] == 200
+        for number, output in ((1, b"10"), (2, b"20")):
+            assert [(await stream.next()).type, (await stream.next()).type] == [Type.CALL, Type.SUSPEND]
+            stream.send(encode(Type.PING, b""))
+            assert (await stream.next()).type is Type.HEARTBEAT
+            stream.send(result(number, output))
+        output_frame = await stream.next()
+        assert (output_frame.type, output_frame.payload[-2:]) == (Type.OUTPUT, b"30")
+        await asyncio.sleep(0.05)
+        assert not stream.task.done(), "it ends its side second"
+        stream.send(b"", more=False)
+        assert (await stream.answer())["more_body"] is False
+        await stream.task
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("how", ["hangs up", "cancels", "ends its side", "sends nonsense"])
+def test_a_server_that_ends_early_ends_the_handler(how: str) -> None:
+    async def talk() -> None:
+        stream = Duplex(asgi(Talker), body_of(service="talker", handler="never", input=b"null"), STREAM)
+        assert (await stream.answer())["status"] == 200
+        assert (await stream.next()).type is Type.HEARTBEAT
+        if how == "hangs up":
+            stream.hang_up()
+        elif how == "cancels":
+            stream.send(encode(Type.CANCEL, payloads.pack_failure(payloads.Failure("cancelled", "over"))))
+        elif how == "ends its side":
+            stream.send(b"", more=False)
+        else:
+            stream.send(b"\xff" * 12)
+        await asyncio.wait_for(stream.task, 5)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "told"),
+    [
+        ({"version": "1.1"}, 400, "needs HTTP/2"),
+        ({"start": encode(Type.PING, b"") + body_of()}, 400, "begins with START"),
+        ({"headers": {**STREAM, "millrace-attempt": "b" * 32}}, 400, "another attempt"),
+        ({"headers": {**STREAM, "millrace-worker-protocol": "4"}}, 400, "versions 1 to 3"),
+        ({"app": asgi(Counter, secret=SECRET)}, 401, "no signature"),
+    ],
+)
+def test_what_is_refused_on_a_stream(changes: dict[str, Any], status: int, told: str) -> None:
+    async def talk() -> None:
+        stream = Duplex(**{"app": asgi(Counter), "start": body_of(), "headers": STREAM, **changes})
+        assert (await stream.answer())["status"] == status
+        assert told in loads((await stream.answer())["body"])["detail"]
+
+    asyncio.run(talk())
+
+
+def test_on_a_stream_start_alone_is_signed() -> None:
+    start = body_of()
+    expires = str(int(time.time()) + 60)
+    signature = sign(SECRET, "POST", "/invoke", expires, ATTEMPT.hex(), start)
+    headers = {**STREAM, "millrace-expires": expires, "millrace-signature": signature}
+
+    async def talk() -> None:
+        stream = Duplex(asgi(Counter, secret=SECRET), start + encode(Type.PING, b""), headers)
+        assert (await stream.answer())["status"] == 200
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize(
+    ("version", "offer", "stream", "mode"),
+    [
+        ("2", {"millrace-worker-mode": "stream"}, True, "stream"),
+        ("2", {"millrace-worker-mode": "stream"}, False, "request-reply"),
+        ("2", {}, True, "request-reply"),
+        ("1.1", {"millrace-worker-mode": "stream"}, True, "request-reply"),
+    ],
+)
+def test_the_mode_is_that_of_the_connection_and_of_what_the_server_offers(
+    version: str, offer: dict[str, str], stream: bool, mode: str
+) -> None:
+    status, answer = ask(asgi(Counter, stream=stream), "GET", "/discovery", headers=offer, version=version)
+    assert (status, loads(answer)["mode"]) == (200, mode)

@@ -15,11 +15,13 @@ from millrace.testing import Node
 
 pytestmark = [needs_server, needs_examples]
 _SECONDS = 120.0
+_HERE = Path(__file__).parent
 
 
-@pytest.fixture
-def worker() -> Iterator[WorkerProcess]:
-    worker = hypercorn_worker("app:app", EXAMPLES, SECRET)
+@pytest.fixture(params=["stream", "request-reply"])
+def worker(request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
+    streams = request.param == "stream"
+    worker = hypercorn_worker("app:app" if streams else "request_reply:app", EXAMPLES if streams else _HERE, SECRET)
     worker.start()
     try:
         yield worker

@@ -64,7 +64,7 @@ impl Connection {
     pub(super) fn begin(
         &mut self,
         attempt: AttemptToken,
-        content: &[u8],
+        content: &Bytes,
         is_first: bool,
         now_ms: u64,
     ) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 mod answers;
 mod connections;
+mod duplex;
 mod hostile;
 mod http2;
 mod support;

@@ -46,6 +46,14 @@ pub fn worker_http_url(url: &str) -> (Cow<'_, str>, bool) {
 }
 
 impl WorkerAddress {
+    /// Whether requests to them may be HTTP/2. Over TLS the worker chooses.
+    #[must_use]
+    pub fn may_be_http2(&self) -> bool {
+        let WorkerAddress::Url(url) = self else { return false };
+        let (url, is_http2) = worker_http_url(url);
+        is_http2 || url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
+    }
+
     /// Refuses workers that anybody could be, or could invoke.
     ///
     /// # Errors
@@ -159,6 +167,13 @@ impl WorkerDocument {
 mod tests {
     use super::super::{ProtocolRange, WorkerMode};
     use super::*;
+
+    #[test]
+    fn http2_needs_a_url_that_says_so_or_tls() {
+        let may_be = |url: &str| WorkerAddress::Url(url.to_owned()).may_be_http2();
+        assert!(may_be("h2c://127.0.0.1:1") && may_be("H2C://a") && may_be("HTTPS://a") && may_be("https://a/b"));
+        assert!(!may_be("http://a") && !may_be("127.0.0.1") && !WorkerAddress::DialIn.may_be_http2());
+    }
 
     #[test]
     fn a_document_comes_back_and_its_secret_is_not_shown() {

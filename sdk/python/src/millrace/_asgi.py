@@ -7,19 +7,18 @@ import ipaddress
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from ._protocol import signature
+from ._protocol import payloads, signature
 from ._protocol.frames import CONTENT_TYPE, OLDEST_VERSION, VERSION, ProtocolError
+from ._stream import Body, EndedEarly, Receive, Send, Stream
 from ._types import dumps
 from ._worker.threads import NoThread
 from ._worker.worker import KEPT_ATTEMPTS, THREADS, Worker
 from .service import Service
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 SECRET_VARIABLE = "MILLRACE_WORKER_SECRET"
 SECRET_BYTES = 16
@@ -42,6 +41,7 @@ def asgi(
     threads: int = THREADS,
     kept_attempts: int = KEPT_ATTEMPTS,
     concurrency: int | None = None,
+    stream: bool = True,
 ) -> Application:
     """An application for these services.
 
@@ -52,6 +52,10 @@ def asgi(
     :param kept_attempts: how many suspended handlers stay in memory. Others are run again.
     :param concurrency: how many calls from outside run at once, in all processes together: 256 if it is left out. The
         server has the others wait.
+    :param stream: whether a deployment over HTTP/2 gets the mode ``stream``: one stream for each attempt, on which
+        the handler runs once, whatever it reads. It needs an ASGI server that hands a request's body on while the
+        answer is sent, as hypercorn does, and no proxy before it that waits for whole requests. An ``async`` handler
+        that holds up the event loop for a second is then given up.
     """
     if secret is None:
         secret = os.environ.get(SECRET_VARIABLE) or None
@@ -60,16 +64,19 @@ def asgi(
     if secret is not None and len(secret) < SECRET_BYTES:
         # One signed request is enough to try guesses on.
         raise ValueError(f"the worker's secret has {len(secret)} bytes: use {SECRET_BYTES} bytes or more")
-    return Application(services, Worker(services, threads, kept_attempts, concurrency), secret)
+    return Application(services, Worker(services, threads, kept_attempts, concurrency), secret, stream)
 
 
 class Application:
     """What :func:`asgi` makes."""
 
-    def __init__(self, services: Sequence[type[Service]], worker: Worker, secret: bytes | None) -> None:
+    def __init__(
+        self, services: Sequence[type[Service]], worker: Worker, secret: bytes | None, stream: bool = True
+    ) -> None:
         self.services = list(services)
         self._worker = worker
         self._secret = secret
+        self._streams = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -91,6 +98,9 @@ class Application:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            if _is_stream(scope) and scope["path"].endswith("/invoke"):
+                await self._stream(scope, Body(receive), send)
+                return
             body = await _body_of(receive)
             content_type, answer = await self._answer(scope, body)
             status = 200
@@ -109,6 +119,23 @@ class Application:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
+    async def _stream(self, scope: Scope, body: Body, send: Send) -> None:
+        """Serves one attempt on a stream of its own."""
+        if scope["method"] != "POST":
+            raise _Refusal(405, "POST /invoke")
+        if scope.get("http_version") != "2":
+            raise _Refusal(400, "the mode stream needs HTTP/2 all the way: deploy this worker again")
+        try:
+            frame, signed = await body.start()
+        except EndedEarly:
+            return
+        headers = self._check(scope, signed)
+        version = _version(headers.get("millrace-worker-protocol"))
+        start = payloads.decode_start(frame.payload, frame.flags)
+        if headers.get("millrace-attempt", "") != start.attempt.hex() or frame.stream:
+            raise ProtocolError("the header millrace-attempt names another attempt, or START a stream")
+        await Stream(self._worker, body, send).serve(start, version)
+
     async def _answer(self, scope: Scope, body: bytes) -> tuple[bytes, bytes]:
         path = scope["path"]
         method = scope["method"]
@@ -124,7 +151,8 @@ class Application:
                 raise _Refusal(405, "GET /discovery")
             headers = self._check(scope, body)
             _version(headers.get("millrace-worker-protocol", str(VERSION)))
-            return b"application/json", self._worker.discovery("request-reply")
+            streams = self._streams and _is_stream(scope) and scope.get("http_version") == "2"
+            return b"application/json", self._worker.discovery("stream" if streams else "request-reply")
         raise _Refusal(404, "this is a Millrace worker: GET /discovery, POST /invoke")
 
     def _check(self, scope: Scope, body: bytes) -> dict[str, str]:
@@ -146,6 +174,11 @@ class Application:
         if problem is not None:
             raise _Refusal(401, problem)
         return headers
+
+
+def _is_stream(scope: Scope) -> bool:
+    """Whether a request is of the mode ``stream``, or offers it."""
+    return any(name == b"millrace-worker-mode" and value == b"stream" for name, value in scope["headers"])
 
 
 def _version(text: str | None) -> int:
