@@ -26,6 +26,14 @@ pub(crate) fn bases() -> [u16; 3] {
     [(); 3].map(|()| free.next().expect("some ports are free"))
 }
 
+/// The server's program, started by a command that goes before it.
+fn wrapped(wrapper: &[String]) -> Command {
+    let Some((program, arguments)) = wrapper.split_first() else { return Command::new(binary()) };
+    let mut command = Command::new(program);
+    command.args(arguments).arg(binary());
+    command
+}
+
 /// A cluster of a process for each node.
 pub(crate) struct Demo {
     pub command: Foreground,
@@ -66,9 +74,19 @@ impl Demo {
         Self::with(data, (3, 24), &["--load", &seconds.to_string()])
     }
 
-    fn with(data: &Path, (nodes, shards): (u16, u16), arguments: &[&str]) -> Self {
+    /// Three nodes with the counters, started by a command that goes before.
+    pub fn wrapped(data: &Path, wrapper: &[String]) -> Self {
+        let app = repository().join("examples/counter");
+        Self::with_wrapper(data, (3, 6), &["--app", app.to_str().expect("text")], wrapper)
+    }
+
+    fn with(data: &Path, size: (u16, u16), arguments: &[&str]) -> Self {
+        Self::with_wrapper(data, size, arguments, &[])
+    }
+
+    fn with_wrapper(data: &Path, (nodes, shards): (u16, u16), arguments: &[&str], wrapper: &[String]) -> Self {
         let [http_base, peer_base, s3_base] = bases();
-        let mut command = Command::new(binary());
+        let mut command = wrapped(wrapper);
         command.args(["cluster", "demo", "--shards", &shards.to_string(), "--nodes", &nodes.to_string(), "--data"]);
         command.arg(data);
         command.args(["--http-base", &http_base.to_string(), "--peer-base", &peer_base.to_string()]);
@@ -108,7 +126,12 @@ impl Demo {
 
     /// Starts a node that was killed. It is not the demo's any more.
     pub fn revive(&self, node: u16) -> Foreground {
-        let mut again = Command::new(binary());
+        self.revive_wrapped(node, &[])
+    }
+
+    /// The same, by a command that goes before.
+    pub fn revive_wrapped(&self, node: u16, wrapper: &[String]) -> Foreground {
+        let mut again = wrapped(wrapper);
         again.args(["serve", "--cores", "1", "--cluster-data"]).arg(self.folder.join(format!("n{node}")));
         Foreground::start(&mut again)
     }

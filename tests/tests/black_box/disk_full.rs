@@ -1,7 +1,7 @@
 //! Promise 5: a full disk makes the server read-only and loses nothing. Writes work again as soon as there is space.
 //! The test needs the right to mount a small file system in a mount namespace of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,35 +10,50 @@ use millrace_tests::{Server, ServerOptions, assert_problem, has_programs, left_o
 /// Room for the checkpoint's journal and for the log's segments, which grow with their number.
 const DISK: &str = "320m";
 
+/// The process whose namespace it is.
+struct Holder(Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A separate file system. Only processes that enter its namespace see it.
 pub(crate) struct SmallDisk {
-    holder: Child,
+    holder: Holder,
     pub(crate) mount: PathBuf,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl SmallDisk {
     /// Returns `None` and prints a line that says so where this is not permitted, as in many containers.
     pub(crate) fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = Self::at(&folder.path().join("disk"))?;
+        Some(Self { _folder: Some(folder), ..disk })
+    }
+
+    /// The same, mounted at this folder.
+    pub(crate) fn at(mount: &Path) -> Option<Self> {
         if !has_programs(&["unshare", "nsenter"]) {
             return None;
         }
-        let folder = tempfile::tempdir().expect("a folder");
-        let mount = folder.path().join("disk");
-        std::fs::create_dir(&mount).expect("made");
+        std::fs::create_dir_all(mount).expect("made");
         let script = format!("mount -t tmpfs -o size={DISK} tmpfs \"$0\" && touch \"$0/mounted\" && exec sleep 1000");
         let holder = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", &script])
-            .arg(&mount)
+            .arg(mount)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("unshare is there");
-        let mut disk = Self { holder, mount, _folder: folder };
+        let mut disk = Self { holder: Holder(holder), mount: mount.to_owned(), _folder: None };
         let began = Instant::now();
         while !disk.inside("mounted").exists() {
             // A namespace that may not mount ends at once; the time only bounds the wait for one that hangs.
-            if began.elapsed() > Duration::from_secs(30) || !matches!(disk.holder.try_wait(), Ok(None)) {
+            if began.elapsed() > Duration::from_secs(30) || !matches!(disk.holder.0.try_wait(), Ok(None)) {
                 left_out("mounting a tmpfs in a namespace of its own is not permitted here");
                 return None;
             }
@@ -50,18 +65,11 @@ impl SmallDisk {
     /// A file of the disk, as seen from outside the namespace.
     pub(crate) fn inside(&self, name: &str) -> PathBuf {
         let mount = self.mount.strip_prefix("/").expect("an absolute path");
-        PathBuf::from(format!("/proc/{}/root", self.holder.id())).join(mount).join(name)
+        PathBuf::from(format!("/proc/{}/root", self.holder.0.id())).join(mount).join(name)
     }
 
     pub(crate) fn wrapper(&self) -> Vec<String> {
-        vec!["nsenter".into(), format!("--mount=/proc/{}/ns/mnt", self.holder.id())]
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
+        vec!["nsenter".into(), format!("--mount=/proc/{}/ns/mnt", self.holder.0.id())]
     }
 }
 

@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod cluster;
 mod cluster_backup;
+mod cluster_disk_full;
 mod cluster_elastic;
 mod cluster_from_single;
 mod cluster_keys;

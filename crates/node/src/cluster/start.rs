@@ -1,6 +1,7 @@
 //! What a start of a node in a cluster finds, made into what its cores host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
@@ -20,7 +21,7 @@ use super::inbound::Inbound;
 use super::records::{entry_of, kind_of_record};
 use super::{Cluster, ClusterOptions};
 use crate::core::Shared;
-use crate::directory::{DataDirectory, write_durably};
+use crate::directory::{DataDirectory, sync_folder_of, write_durably};
 use crate::node::StartError;
 use crate::recovery::of_no_shard;
 
@@ -171,8 +172,37 @@ pub(crate) fn next_incarnation(data: &Path, clock: &dyn Clock) -> io::Result<u64
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    write_durably(&path, format!("{}\n", last + 1).as_bytes())?;
+    count_up(data, last + 1)?;
     Ok(last + 1)
+}
+
+/// A file whose space is the next count's. Without it a node could not start while its disk is full.
+const SPARE: &str = "incarnation.spare";
+const SPARE_BYTES: usize = 4096;
+
+/// Writes the number of this start, so that after a power cut it is there whole, or the last one is.
+fn count_up(data: &Path, number: u64) -> io::Result<()> {
+    let (path, spare) = (data.join(INCARNATION), data.join(SPARE));
+    let text = format!("{number}\n");
+    match fs::OpenOptions::new().write(true).open(&spare) {
+        Ok(mut file) => {
+            // Its blocks are there: shortening it takes no space.
+            file.write_all(text.as_bytes())?;
+            file.set_len(text.len() as u64)?;
+            file.sync_all()?;
+            fs::rename(&spare, &path)?;
+            sync_folder_of(&path)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => write_durably(&path, text.as_bytes())?,
+        Err(error) => return Err(error),
+    }
+    // A short one would take space when it is written. This start does not depend on it.
+    let made = write_durably(&spare, &[b'\n'; SPARE_BYTES]);
+    if let Err(error) = made {
+        let _ = fs::remove_file(spare.with_extension("new"));
+        tracing::warn!(%error, "no space is kept for the number of the next start");
+    }
+    Ok(())
 }
 
 /// Links this node to the others.
