@@ -138,6 +138,8 @@ pub struct Core {
     pub entropy: SimEntropy,
     pub next_nonce: u64,
     pub now: UnixMillis,
+    /// By how much the clock was set back.
+    set_back_ms: u64,
     pub is_read_only: bool,
     pub shards: BTreeMap<ShardId, Shard>,
     pub collected: Collected,
@@ -158,6 +160,7 @@ impl Core {
             entropy: SimEntropy(7),
             next_nonce: first_nonce,
             now: UnixMillis(1_000_000),
+            set_back_ms: 0,
             is_read_only: false,
             shards: BTreeMap::new(),
             collected: Collected::default(),
@@ -165,6 +168,18 @@ impl Core {
             unplaced: BTreeMap::new(),
             adopted: BTreeMap::new(),
         }
+    }
+
+    /// Somebody sets the clock back. The monotonic one goes on.
+    pub fn set_back(&mut self, milliseconds: u64) {
+        self.now = UnixMillis(self.now.0 - milliseconds);
+        self.set_back_ms += milliseconds;
+    }
+
+    /// What the monotonic clock shows.
+    #[must_use]
+    pub fn monotonic_ms(&self) -> u64 {
+        self.now.0 + self.set_back_ms
     }
 
     /// A nonce for a request that comes in here.
@@ -192,7 +207,7 @@ impl Core {
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.collected,
             now: self.now,
-            monotonic_ms: self.now.0,
+            monotonic_ms: self.now.0 + self.set_back_ms,
             is_read_only: self.is_read_only,
             is_behind: false,
             written_bytes: 0,
@@ -224,7 +239,7 @@ impl Core {
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.collected,
             now: self.now,
-            monotonic_ms: self.now.0,
+            monotonic_ms: self.now.0 + self.set_back_ms,
             is_read_only: self.is_read_only,
             is_behind: false,
             written_bytes: 0,

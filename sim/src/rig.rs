@@ -271,7 +271,7 @@ impl Rig {
     }
 
     fn info(&mut self, idempotency_key: Option<IdempotencyKey>) -> RequestInfo {
-        let (time, began_ms) = (self.core.now, self.core.now.0);
+        let (time, began_ms) = (self.core.now, self.core.monotonic_ms());
         RequestInfo { time, began_ms, nonce: self.core.take_nonce(), idempotency_key }
     }
 
@@ -429,8 +429,8 @@ impl Rig {
     /// When that never ends.
     pub fn run_due(&mut self) {
         for _ in 0..100_000 {
-            let now = self.core.now;
-            let is_due = |shard: &Shard| shard.is_due(now, now.0);
+            let (now, monotonic_ms) = (self.core.now, self.core.monotonic_ms());
+            let is_due = |shard: &Shard| shard.is_due(now, monotonic_ms);
             let due: Vec<ShardId> =
                 self.core.shards.iter().filter(|(_, shard)| is_due(shard)).map(|(id, _)| *id).collect();
             if due.is_empty() {
