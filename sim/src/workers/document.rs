@@ -89,5 +89,5 @@ pub(super) fn document(way: Way, schedules: &[Schedule]) -> WorkerDocument {
         Way::RequestReply => WorkerAddress::Url("http://127.0.0.1:9999".to_owned()),
         Way::DialIn => WorkerAddress::DialIn,
     };
-    WorkerDocument { address, secret: None, discovery, replaces: Vec::new() }
+    WorkerDocument { address, secret: None, discovery, replaces: Vec::new(), settings: None }
 }
