@@ -46,6 +46,8 @@ type Found = Vec<(u32, Row)>;
 pub(crate) fn open(disk: &dyn Disk, options: &BodyOptions) -> io::Result<(State, Recovered)> {
     disk.create_directory(SEGMENTS)?;
     disk.create_directory(FILES)?;
+    // What is synced in a folder is lost with the folder's own name.
+    disk.sync_directory("")?;
     let (mut state, mut recovered) = (State::default(), Recovered::default());
     let found = open_segments(disk, &mut state, &mut recovered)?;
     open_files(disk, options, &mut state, &mut recovered)?;

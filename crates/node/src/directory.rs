@@ -84,9 +84,13 @@ impl fmt::Display for DirectoryError {
 
 impl std::error::Error for DirectoryError {}
 
+/// Gives a folder of the data directory, `""` for itself, as a disk.
+pub type DiskMaker = Arc<dyn Fn(&str) -> Arc<dyn Disk> + Send + Sync>;
+
 /// A data directory in use by this process.
 pub struct DataDirectory {
     path: PathBuf,
+    disks: DiskMaker,
     node: NodeFile,
     manifest: Manifest,
     /// Why the manifest on disk could not be read; `manifest` lists nothing then.
@@ -126,7 +130,16 @@ impl DataDirectory {
     /// # Errors
     /// [`DirectoryError`], which names what to change. Nothing was changed then.
     pub fn open(path: &Path, shards: Option<u16>) -> Result<Self, DirectoryError> {
-        let mut directory = Self::open_unchecked(path, shards)?;
+        Self::open_on(path, shards, real_disks(path))
+    }
+
+    /// As [`DataDirectory::open`], with other disks for the log, the manifest and the bodies of objects. All else is in the files
+    /// of the operating system.
+    ///
+    /// # Errors
+    /// As [`DataDirectory::open`].
+    pub fn open_on(path: &Path, shards: Option<u16>, disks: DiskMaker) -> Result<Self, DirectoryError> {
+        let mut directory = Self::open_unchecked_on(path, shards, disks)?;
         let refused = |error| DirectoryError::Manifest(path.to_owned(), error);
         if let Some(error) = directory.unreadable.take() {
             return Err(refused(error));
@@ -146,6 +159,10 @@ impl DataDirectory {
     /// # Errors
     /// [`DirectoryError`] when it is in use, or its `node.json` cannot be read.
     pub fn open_unchecked(path: &Path, shards: Option<u16>) -> Result<Self, DirectoryError> {
+        Self::open_unchecked_on(path, shards, real_disks(path))
+    }
+
+    fn open_unchecked_on(path: &Path, shards: Option<u16>, disks: DiskMaker) -> Result<Self, DirectoryError> {
         if let Some(count) = shards
             && !(1..=limits::SHARDS).contains(&count)
         {
@@ -159,14 +176,14 @@ impl DataDirectory {
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
         take_lock(&lock).map_err(|()| DirectoryError::InUse(path.to_owned()))?;
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path));
+        let disk = disks("");
         let (found, unreadable) = match Manifest::open(&disk) {
             Ok(found) => (found, None),
             Err(error) => (None, Some(error)),
         };
         let manifest = found.unwrap_or_else(|| Manifest::new(&disk, random_bytes()));
         let node = Self::read_or_make(path, shards, &manifest)?;
-        Ok(Self { path: path.to_owned(), node, manifest, unreadable, _lock: lock })
+        Ok(Self { path: path.to_owned(), disks, node, manifest, unreadable, _lock: lock })
     }
 
     /// Whether a node runs in this directory. One that is just going away is waited for.
@@ -317,6 +334,12 @@ impl DataDirectory {
         if self.node.has_manifest { Ok(()) } else { self.adopt() }
     }
 
+    /// A folder of it, `""` for itself, as a disk.
+    #[must_use]
+    pub fn disk(&self, folder: &str) -> Arc<dyn Disk> {
+        (self.disks)(folder)
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -391,6 +414,13 @@ fn take_lock(lock: &File) -> Result<(), ()> {
         std::thread::sleep(Duration::from_millis(LOOK_AGAIN_MS));
     }
     flock(lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| ())
+}
+
+fn real_disks(path: &Path) -> DiskMaker {
+    let path = path.to_owned();
+    Arc::new(move |folder| {
+        Arc::new(if folder.is_empty() { RealDisk::new(&path) } else { RealDisk::new(path.join(folder)) })
+    })
 }
 
 /// Writes a file so that after a power cut it is there whole, as before, or not at all.

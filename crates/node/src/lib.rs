@@ -45,7 +45,7 @@ pub use backup::is_of_cluster_backup;
 pub use cluster::{
     ClusterOptions, FoundError, Founded, Kept, KnownCluster, Member, RescueError, Tables, found, known_cluster, rescue,
 };
-pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE, S3_USERS_TABLE};
+pub use directory::{DataDirectory, DirectoryError, DiskMaker, S3_USERS_FILE, S3_USERS_TABLE};
 pub use metrics::NodeMetrics;
 pub use millrace_guidance::{FEATURE_LEVEL, is_rack};
 pub use node::{EngineMaker, Fronts, Node, StartError};

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use millrace_base::{Error, Lsn, ShardId, shard_keys};
 use millrace_driver::{Hosted, Placement, ShardMail};
 use millrace_func::{App, Engine};
-use millrace_io::{Random, RealClock, RealDisk, RealRandom};
+use millrace_io::{Disk, Random, RealClock, RealRandom};
 use millrace_log::{Environment, LogError, LogReader, RecoverError, RecoveredReplica, Segments, WriterOptions};
 use millrace_manifest::ManifestError;
 use millrace_shard::{ResultNames, Shard, ShardOptions};
@@ -281,7 +281,7 @@ impl Found {
         let cluster = cluster_of(&options)?;
         // In a cluster the meta shard holds the apps.
         let apps = if cluster.is_some() { built_in_apps_only()? } else { all_apps(&kept, apps)? };
-        let (bodies, body_threads) = objects::open_bodies(&options, directory.manifest()).map_err(StartError::Io)?;
+        let (bodies, body_threads) = objects::open_bodies(&options, &directory).map_err(StartError::Io)?;
         let mut recovery = recover(&options, &mut directory)?;
         let pinned = if cluster.is_some() { Arc::default() } else { pinned_apps(&kept, &apps, &mut recovery.stores)? };
         Ok(Self { directory, options, cluster, kept, apps, pinned, bodies, body_threads, recovery })
@@ -330,7 +330,7 @@ impl Found {
             options,
         });
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
-        let (drain, log) = (watch::Sender::new(false), log_of(&shared, next_run));
+        let (drain, log) = (watch::Sender::new(false), log_of(&shared, directory.disk(""), next_run));
         let drained = Arc::new(Barrier::new(shared.cores.len()));
         let mut hosted = hosted_of(&shared, &mut stores, (replicas, &given_up), directory.result_names())?;
         let mut shards = shards_of(&shared, stores, directory.result_names())?;
@@ -411,7 +411,7 @@ pub(crate) fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -
     Ok(Arc::new(pinned))
 }
 
-fn log_of(shared: &Shared, run: u64) -> Option<(Environment, Segments, WriterOptions)> {
+fn log_of(shared: &Shared, disk: Arc<dyn Disk>, run: u64) -> Option<(Environment, Segments, WriterOptions)> {
     let durability = match shared.options.durability {
         Durability::Fsync => millrace_log::Durability::Fsync,
         Durability::Os => millrace_log::Durability::Os,
@@ -419,7 +419,6 @@ fn log_of(shared: &Shared, run: u64) -> Option<(Environment, Segments, WriterOpt
     };
     let is_replicated = shared.cluster.is_some();
     let options = WriterOptions { run, durability, is_replicated, ..WriterOptions::default() };
-    let disk = Arc::new(RealDisk::new(&shared.options.data));
     let environment = Environment { disk, clock: Arc::clone(&shared.clock), random: Arc::new(RealRandom) };
     Some((environment, shared.segments.clone(), options))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millrace_base::{Lsn, ShardId};
-use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom, is_out_of_space};
+use millrace_io::{Clock, Random, RealClock, RealRandom, is_out_of_space};
 use millrace_log::{Recovered, RecoveredReplica, Segments, Tail};
 use millrace_manifest::CheckpointRecord;
 use millrace_shard::{empty_store, open_store};
@@ -53,7 +53,7 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
         };
         stores.push(store.map_err(StartError::Store)?);
     }
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
+    let disk = directory.disk("");
     if options.cluster.is_some() {
         let recovered = cluster::replay(&disk, directory.manifest(), &mut stores, &*checkpoint)?;
         recovered.unclosed.iter().for_each(|tail| warn_of_tail(tail, Lsn::ZERO));

@@ -1,14 +1,12 @@
 //! What a start makes for objects: the bodies beside the log.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use millrace_base::limits;
 use millrace_blobs::{Bodies, BodyOptions};
-use millrace_io::{Clock, Disk, HeldDisk, RealClock, RealDisk};
-use millrace_manifest::Manifest;
+use millrace_io::{Clock, Disk, HeldDisk, RealClock};
 
 use super::BodyStore;
 use crate::directory::DataDirectory;
@@ -25,26 +23,27 @@ pub(crate) const BODY_START: &str = "start";
 pub(crate) type OpenBodies = (Option<Arc<BodyStore>>, Vec<JoinHandle<()>>);
 
 /// Bodies of objects, where the node is to keep them or has.
-pub(crate) fn open_bodies(options: &NodeOptions, manifest: &Manifest) -> io::Result<OpenBodies> {
-    let path = options.data.join(BODIES);
-    if !options.keeps_objects && !path.exists() {
+pub(crate) fn open_bodies(options: &NodeOptions, directory: &DataDirectory) -> io::Result<OpenBodies> {
+    let data = directory.disk("");
+    if !options.keeps_objects && !data.exists(BODIES)? {
         return Ok((None, Vec::new()));
     }
-    std::fs::create_dir_all(&path)?;
+    data.create_directory(BODIES)?;
     // No body is durable before the folder's own name is.
-    RealDisk::new(&options.data).sync_directory("")?;
-    let disk = RealDisk::new(&path);
+    data.sync_directory("")?;
+    let disk = directory.disk(BODIES);
     let body_options = BodyOptions {
         lanes: options.cores,
         is_synced: options.durability == Durability::Fsync,
         reserve_bytes: limits::BODIES_RESERVE_BYTES.min(disk.capacity_bytes()? / 4),
-        ranges_behind: ranges_behind(options, &path)?,
+        ranges_behind: ranges_behind(options, &*disk)?,
         ..BodyOptions::default()
     };
-    let disk = HeldDisk::new(Arc::new(disk));
+    let disk = HeldDisk::new(disk);
     let (bodies, recovered) = Bodies::open(Arc::clone(&disk) as Arc<dyn Disk>, body_options)
         .map_err(|error| io::Error::new(error.kind(), format!("{BODIES}: {error}")))?;
     // A folder that is gone must not look like one that never was there.
+    let manifest = directory.manifest();
     manifest.expect_folders(&BODY_FOLDERS.map(|folder| format!("{BODIES}/{folder}")))?;
     if recovered.damaged > 0 {
         tracing::error!(
@@ -64,7 +63,7 @@ const FIRST_MINUTE: u64 = 29_453_760;
 
 /// Behind which range of numbers new ones are taken. Each node of a cluster has ranges of its own. A directory that has lost
 /// the count of its ranges does not know how many it had taken. That was not one a minute.
-fn ranges_behind(options: &NodeOptions, bodies: &Path) -> io::Result<u32> {
+fn ranges_behind(options: &NodeOptions, bodies: &dyn Disk) -> io::Result<u32> {
     const MINUTES: u64 = 0x00FF_FFFF;
     let minute = RealClock.now() / 60_000;
     let is_lost = DataDirectory::is_emptied(&options.data) || lacks_count(bodies)?;
@@ -74,12 +73,12 @@ fn ranges_behind(options: &NodeOptions, bodies: &Path) -> io::Result<u32> {
 }
 
 /// Whether there are bodies, and no count of the ranges that their numbers are from.
-fn lacks_count(bodies: &Path) -> io::Result<bool> {
-    if bodies.join(BODY_START).exists() {
+fn lacks_count(bodies: &dyn Disk) -> io::Result<bool> {
+    if bodies.exists(BODY_START)? {
         return Ok(false);
     }
-    for folder in BODY_FOLDERS.map(|folder| bodies.join(folder)) {
-        if folder.exists() && std::fs::read_dir(folder)?.next().is_some() {
+    for folder in BODY_FOLDERS {
+        if bodies.exists(folder)? && !bodies.list(folder)?.is_empty() {
             return Ok(true);
         }
     }
