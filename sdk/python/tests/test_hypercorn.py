@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +58,15 @@ def test_audits_are_exact_over_http2_though_the_worker_is_killed(
         running.end()
         for load in loads:
             load.audit()
+
+
+def test_a_connection_is_given_up_before_hypercorn_ends_it(node: Node, worker: WorkerProcess, tmp_path: Path) -> None:
+    deploy(node, "python", worker.url, tmp_path, secret=SECRET)
+    longest_seconds = 0.0
+    with Client(node.url) as client:
+        # hypercorn ends a connection after 1,000 requests, and forgets those that are under way.
+        for _ in range(1_200):
+            began = time.monotonic()
+            assert client.request("POST", "/call/single/one/req").status == 200
+            longest_seconds = max(longest_seconds, time.monotonic() - began)
+    assert longest_seconds < 5

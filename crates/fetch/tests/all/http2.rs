@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millrace_base::ByteBudget;
+use millrace_base::{ByteBudget, limits};
 use millrace_fetch::{Failure, HttpFetcher, Options, Roots};
 use millrace_func::{FetchRequest, FetchResponse};
 use rcgen::{CertificateParams, KeyPair};
@@ -129,6 +129,16 @@ async fn more_requests_than_a_connection_takes_get_another_or_wait() {
     let narrow = Server2::start(2, LONG).await;
     all(&fetcher, 20, &narrow.get("/delay/5")).await;
     assert_eq!((narrow.counts.requests(), narrow.counts.accepted()), (20, 1));
+}
+
+#[tokio::test]
+async fn a_connection_has_fewer_requests_than_servers_allow() {
+    let (server, fetcher) = (Server2::start(200, LONG).await, fetcher());
+    for _ in 0..=limits::FETCH_HTTP2_REQUESTS / 50 {
+        all(&fetcher, 50, &server.get("/")).await;
+    }
+    assert_eq!(server.counts.accepted(), 2);
+    server.counts.until("the first one closed", |counts| counts.open() == 1).await;
 }
 
 #[tokio::test]
