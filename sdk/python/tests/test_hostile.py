@@ -108,7 +108,12 @@ def good_again(client: Client) -> None:
 def test_an_answer_harms_its_own_call_only(node: Node, hostile: HostileWorker, name: str) -> None:
     with calm_neighbour(node), Client(node.url, retries=0) as client:
         good_again(client)
-        reply = client.request("POST", f"/call/hostile/k/{name}")
+        for _ in range(3):
+            reply = client.request("POST", f"/call/hostile/k/{name}")
+            # A machine with much else to do does not get to the answer by the deadline.
+            if name in ENDLESS or reply.json()["code"] != "worker-timeout":
+                break
+            good_again(client)
         expected = ["worker-timeout"] if name in ENDLESS else ["worker-failed"]
         assert reply.json()["code"] in expected + ["worker-timeout"] * (name in LARGE), reply.body
         # Nothing of it has taken effect.
