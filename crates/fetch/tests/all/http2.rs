@@ -251,8 +251,12 @@ async fn over_tls_the_server_chooses_if_it_is_asked() {
         assert_eq!(said, format!("GET {url} None"));
     }
     assert_eq!((counts.requests(), counts.accepted()), (40, 1));
+    // It waits for the body's end, so it answers no stream.
+    let both_ways = offers.open(FetchRequest { timeout_ms: 500, ..get(&url) }, false).await;
+    let failure = both_ways.map(|_| ()).expect_err("no answer");
+    assert!(failure.is_late && !failure.is_unsent, "{failure:?}");
     let does_not = HttpFetcher::new(&Options { roots, ..Options::default() });
     does_not.exchange(get(&url), &ByteBudget::unlimited()).await.expect_err("it speaks HTTP/1.1 only");
-    assert_eq!(counts.requests(), 40);
+    assert_eq!(counts.requests(), 41);
     listening.abort();
 }
