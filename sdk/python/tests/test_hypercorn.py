@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 from loads import Hotel, Load, Running, Transfer
-from processes import EXAMPLES, SECRET, WorkerProcess, deploy, hypercorn_worker, needs_examples, needs_server
+from processes import (
+    EXAMPLES,
+    SECRET,
+    WorkerProcess,
+    connections_to,
+    deploy,
+    hypercorn_worker,
+    needs_examples,
+    needs_server,
+)
 
 from millrace import Client
 from millrace.testing import Node
@@ -28,13 +37,6 @@ def worker(request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
         yield worker
     finally:
         worker.kill()
-
-
-def connections_to(worker: WorkerProcess) -> int:
-    """How many connections the worker's port has, of those that are open."""
-    port = f":{int(worker.url.rsplit(':', 1)[1]):04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(1 for row in rows if row[1].endswith(port) and row[3] == "01")
 
 
 def test_audits_are_exact_over_http2_though_the_worker_is_killed(
