@@ -78,7 +78,7 @@ impl Plan {
 
     fn workers(&self) -> Option<WorkerPlan> {
         let is_on_workers = self.has_workers || self.bug.is_some_and(PlantedBug::is_of_workers);
-        let way = if self.seed.is_multiple_of(2) { Way::DialIn } else { Way::RequestReply };
+        let way = Way::ALL[(self.seed % 3) as usize];
         is_on_workers.then(|| WorkerPlan { way, frames: Rc::default(), lose_at: self.lose_worker_at })
     }
 }

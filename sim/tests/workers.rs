@@ -29,8 +29,6 @@ const SEEDS: u64 = 700;
 /// Seeds within which each planted bug must be found, for each way to workers.
 const SEEDS_FOR_A_BUG: u64 = 100;
 
-const WAYS: [Way; 2] = [Way::RequestReply, Way::DialIn];
-
 /// Two keys of the first shard, and one of the second.
 fn keys() -> [String; 3] {
     let key = |shard: u16, name: &str| {
@@ -154,7 +152,7 @@ impl World {
 #[test]
 fn a_call_that_comes_back_over_another_shard_waits_for_none_of_its_callers() {
     let [one, two, away] = keys();
-    for way in WAYS {
+    for way in Way::ALL {
         let mut world = World::new(way);
         let back = Callee::run("account", &one, Script::new().get("n"));
         let on = Callee::run("account", &two, Script::new().call(back));
@@ -175,7 +173,7 @@ fn calls_of_one_transaction_that_meet_over_another_shard_lose_no_write() {
             Script::new().call(add()),
         )
     };
-    for way in WAYS {
+    for way in Way::ALL {
         for (all, sum) in [(vec![over("a"), over("b")], 2), (vec![add(), over("a"), add(), over("b")], 4)] {
             let mut world = World::new(way);
             world.call(&one, &Script::new().all(all)).expect("it ends");
@@ -189,7 +187,7 @@ fn a_workflow_that_is_cancelled_while_its_worker_has_the_turn_undoes_what_it_has
     let [own, first, second] = keys();
     let add = |key: &str, number| Callee::run("account", key, Script::new().add("done", number));
     let ends = [Script::new().returns(1), Script::new().abort_step("planned"), Script::new().sleep(5)];
-    for (way, end) in WAYS.iter().flat_map(|way| ends.iter().map(move |end| (*way, end.clone()))) {
+    for (way, end) in Way::ALL.iter().flat_map(|way| ends.iter().map(move |end| (*way, end.clone()))) {
         let mut world = World::new(way);
         let script = Script::new().compensate(add(&first, -1)).call(add(&first, 1));
         let script = script.compensate(add(&second, -1)).call(add(&second, 1)).join(end.clone());
@@ -221,21 +219,27 @@ fn no_seed_breaks_a_promise_with_workers() {
 
 #[test]
 fn every_bug_in_how_attempts_are_treated_is_found_on_each_way_that_can_have_it() {
-    let is_found = |bug: PlantedBug, is_dial_in: u64| {
-        let plan = |seed| Plan { bug: Some(bug), ..Plan::with_workers(2 * seed + 1 - is_dial_in) };
+    let is_found = |bug: PlantedBug, way: u64| {
+        let plan = |seed| Plan { bug: Some(bug), ..Plan::with_workers(3 * seed + way) };
         runner::run(1, SEEDS_FOR_A_BUG, &plan, &mut Totals::default()).is_some()
     };
     for bug in PlantedBug::ALL.iter().copied().filter(|bug| bug.is_of_workers()) {
-        // A request has a time limit, and no heartbeats.
-        let has_requests = bug != PlantedBug::SilenceIsIgnored;
-        assert!(!has_requests || is_found(bug, 0), "{} is not found where each turn is a request", bug.name());
-        assert!(is_found(bug, 1), "{} is not found where workers dial in", bug.name());
+        for (number, way) in (0..).zip(Way::ALL) {
+            let may_have_it = match way {
+                // A request has a time limit, and no heartbeats.
+                Way::RequestReply => bug != PlantedBug::SilenceIsIgnored,
+                // A stream that was reset brings no frames any more.
+                Way::Stream => bug != PlantedBug::OldAttemptIsAnswer,
+                Way::DialIn => true,
+            };
+            assert!(!may_have_it || is_found(bug, number), "{} is not found, {way:?}", bug.name());
+        }
     }
 }
 
 #[test]
 fn a_connection_that_is_lost_with_any_frame_loses_nothing() {
-    for seed in 1..5 {
+    for seed in 0..6 {
         let plan = |lose_worker_at| Plan { steps: 40, lose_worker_at, ..Plan::with_workers(seed) };
         let whole = runner::run_one(plan(Some(u64::MAX))).expect("without a loss");
         assert!(whole.worker_frames > 100, "{whole:?}");
@@ -249,7 +253,7 @@ fn a_connection_that_is_lost_with_any_frame_loses_nothing() {
 
 #[test]
 fn a_seed_with_workers_replays_exactly() {
-    for seed in [7, 8] {
+    for seed in [6, 7, 8] {
         let first = trace(Plan::with_workers(seed));
         assert!(first.len() > 100);
         assert_eq!(first, trace(Plan::with_workers(seed)));

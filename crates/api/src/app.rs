@@ -142,8 +142,9 @@ pub struct RouteInfo {
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerRegistration {
-    /// The URL of one, or of what stands before them.
-    pub worker: String,
+    /// The URL of one, or of what stands before them. `None`: those that dial in.
+    #[serde(default)]
+    pub worker: Option<String>,
     /// What requests to them are signed with.
     #[serde(default)]
     pub secret: Option<String>,

@@ -369,6 +369,10 @@ pub const FETCH_IDLE_MS: u64 = 4_000;
 /// another connection is opened.
 pub const FETCH_HTTP2_STREAMS: usize = 100;
 
+/// Requests of one HTTP/2 connection, after which others take a new one. hypercorn ends a connection after 1,000, and with it the
+/// requests that are under way. nginx has the same limit.
+pub const FETCH_HTTP2_REQUESTS: usize = 900;
+
 /// What a server may send ahead on one HTTP/2 stream, in bytes: most turns of workers fit.
 pub const FETCH_HTTP2_STREAM_WINDOW: u32 = 256 << 10;
 

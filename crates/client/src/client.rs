@@ -266,15 +266,15 @@ impl Client {
         parse(&self.request(&request).await?.body)
     }
 
-    /// Deploys an app whose handlers run in workers: one of them is at `worker`. `secret` is what requests to them are
-    /// signed with. `settings` are what `millrace.toml` says of an app whose handlers run in the server.
+    /// Deploys an app whose handlers run in workers: one of them is at `worker`. Without it, workers that have dialled in get
+    /// other settings. `secret` is what requests to them are signed with. `settings` are what `millrace.toml` says of an app whose handlers run in the server.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn deploy_worker(
         &self,
         app: &str,
-        worker: &str,
+        worker: Option<&str>,
         secret: Option<&str>,
         settings: Option<&str>,
     ) -> Result<serde_json::Value, ClientError> {

@@ -77,6 +77,11 @@ impl Duplex {
         self.parts.parts.push(part);
     }
 
+    /// Ends the request's body. The response may go on.
+    pub fn finish(&self) {
+        self.parts.parts.end();
+    }
+
     /// Whether something of the request's body waits for the connection.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
@@ -111,7 +116,7 @@ impl Duplex {
     /// Ends the request's body, and waits for a moment until the server has ended the response too. So the stream ends in
     /// order, without a reset.
     pub async fn end(mut self) {
-        self.parts.parts.end();
+        self.finish();
         let mut left_bytes = ENDING_BYTES;
         let ending = async {
             while let Some(said) = self.next().await {

@@ -39,6 +39,8 @@ struct Share {
     id: u64,
     connection: Connection2,
     streams: usize,
+    /// How many more it gets.
+    left: usize,
     /// It gets no further streams, and is closed after its last.
     is_retired: bool,
     used: Instant,
@@ -79,6 +81,8 @@ impl Shares {
         let has_room = |share: &&mut Share| !share.is_retired && share.streams < limits::FETCH_HTTP2_STREAMS;
         let share = open.iter_mut().find(has_room)?;
         share.streams += 1;
+        share.left -= 1;
+        share.is_retired = share.left == 0;
         let (id, sender) = (share.id, share.connection.sender.clone());
         drop(places);
         Some(Lease { shares: Arc::clone(self), key: key.clone(), id, sender })
@@ -104,7 +108,8 @@ impl Shares {
         let reaper = tokio::spawn(close_when_idle(Arc::downgrade(self), key.clone(), id, self.idle_time));
         let sender = connection.sender.clone();
         let _reaper = Aborted(reaper.abort_handle());
-        let share = Share { id, connection, streams: 1, is_retired: false, used: Instant::now(), _reaper };
+        let left = limits::FETCH_HTTP2_REQUESTS - 1;
+        let share = Share { id, connection, streams: 1, left, is_retired: false, used: Instant::now(), _reaper };
         places.by_key.entry(key.clone()).or_default().open.push(share);
         drop(places);
         Lease { shares: Arc::clone(self), key: key.clone(), id, sender }

@@ -206,7 +206,7 @@ impl Attempt {
             br#"{"protocol":{"min":1,"max":3},"mode":"stream","services":[{"name":"account","whole_up_to_bytes":1000,
             "handlers":[{"name":"run","kind":"transaction"},{"name":"flow","kind":"workflow"}]}]}"#;
         let discovery = Discovery::from_json(discovery).expect("valid");
-        let document = WorkerDocument { address, secret: None, discovery, replaces: vec![] };
+        let document = WorkerDocument { address, secret: None, discovery, replaces: vec![], settings: None };
         let mut app = App::new(Name::new("bank").expect("a name"));
         app.files.insert(WORKER_FILE.into(), document.to_json());
         engine.load(PROGRAM, &app).expect("it loads");

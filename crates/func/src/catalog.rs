@@ -1,13 +1,14 @@
 //! Which apps are deployed, and what their names mean: the tables every lookup by name goes through.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use millrace_api::{HandlerSchemas, is_built_in};
 use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::{
-    App, DialledVersion, FetchPolicy, Grants, HandlerId, HandlerKind, Limits, Program, RetryPolicy, RetrySettings,
-    Route, RouteId, Service, WORKER_FILE, WorkerDocument,
+    App, FetchPolicy, Grants, HandlerId, HandlerKind, Limits, Program, RetryPolicy, RetrySettings, Route, RouteId,
+    Service, WORKER_FILE, WorkerDocument,
 };
 
 /// One loaded app version.
@@ -25,8 +26,8 @@ pub struct Loaded {
     pub grants: Grants,
     /// Whether its handlers run on workers.
     pub is_on_workers: bool,
-    /// The version of the workers that dial in for it, and those that it has replaced.
-    pub dialled: Option<DialledVersion>,
+    /// Of one whose workers dial in: what they said that they serve.
+    pub dialled: Option<Arc<WorkerDocument>>,
     /// What its workers say of inputs and outputs.
     pub schemas: Vec<HandlerSchemas>,
     /// How what fails of it is tried again.
@@ -47,7 +48,7 @@ impl Loaded {
             fetch: app.fetch.clone(),
             grants: app.grants.clone(),
             is_on_workers: app.files.contains_key(WORKER_FILE),
-            dialled: document.as_ref().and_then(WorkerDocument::dialled),
+            dialled: document.as_ref().filter(|document| document.dials_in()).cloned().map(Arc::new),
             schemas: document.map(|document| document.discovery.schemas()).unwrap_or_default(),
             retry: app.retry.clone(),
             services,

@@ -365,8 +365,7 @@ impl Deployments for CoreHandle {
     ) -> Result<Deployed, Error> {
         principal.require(Permission::Deploy)?;
         refuse_system_name(app)?;
-        let shared = self.shared();
-        let files = worker_apps::files_of(&shared, registration).await?;
+        let files = worker_apps::files_of(self, app, registration).await?;
         self.deploy(principal, app, files).await
     }
 

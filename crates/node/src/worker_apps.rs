@@ -23,12 +23,27 @@ const ALONE: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Asks a worker what it serves, and makes the files of its app.
+/// Asks a worker what it serves, and makes the files of its app. Where no worker is named, those that dial in for the app get
+/// other settings.
 ///
 /// # Errors
 /// `app-refused` when it cannot be reached, or serves nothing that can be deployed.
-pub(crate) async fn files_of(shared: &Shared, registration: WorkerRegistration) -> Result<Vec<AppFile>, Error> {
+pub(crate) async fn files_of(
+    node: &CoreHandle,
+    app: &str,
+    registration: WorkerRegistration,
+) -> Result<Vec<AppFile>, Error> {
     let WorkerRegistration { worker, secret, settings } = registration;
+    let Some(worker) = worker else {
+        let dialled = dialled(node, app).ok_or_else(|| {
+            let message =
+                format!("no worker has dialled in for the app {app:?}: give the worker's URL, or let one dial in");
+            Error::new(ErrorCode::AppRefused, message)
+        })?;
+        let settings = settings.filter(|text| !text.trim().is_empty());
+        return Ok(files(&WorkerDocument { settings, ..(*dialled).clone() }, None));
+    };
+    let shared = node.shared();
     let address = WorkerAddress::Url(worker.trim_end_matches('/').to_owned());
     address.check(secret.as_deref())?;
     let refused = |message: String| Error::new(ErrorCode::AppRefused, message);
@@ -39,12 +54,13 @@ pub(crate) async fn files_of(shared: &Shared, registration: WorkerRegistration) 
         let message = "the worker's mode \"stream\" needs HTTP/2: deploy it by a URL with the scheme h2c or https";
         return Err(refused(message.to_owned()));
     }
-    Ok(files(&WorkerDocument { address, secret, discovery, replaces: Vec::new() }, settings))
+    Ok(files(&WorkerDocument { address, secret, discovery, replaces: Vec::new(), settings: None }, settings))
 }
 
-/// The files of an app of workers.
-pub(crate) fn files(document: &WorkerDocument, settings: Option<String>) -> Vec<AppFile> {
+/// The files of an app of workers. The settings of those that dial in are in the document.
+fn files(document: &WorkerDocument, settings: Option<String>) -> Vec<AppFile> {
     let worker = AppFile { path: WORKER_FILE.to_owned(), content: document.to_json() };
+    let settings = settings.or_else(|| document.settings.clone());
     let settings = settings.map(|text| AppFile { path: CONFIGURATION.to_owned(), content: text.into_bytes() });
     [worker].into_iter().chain(settings).collect()
 }
@@ -90,11 +106,17 @@ async fn take_up(
     let hello = hello.map_err(late)??;
     let refused = |message: String| Error::new(ErrorCode::AppRefused, message);
     let discovery = Discovery::from_json(&hello).map_err(refused)?;
-    let document = WorkerDocument { address: WorkerAddress::DialIn, secret: None, discovery, replaces: Vec::new() };
+    let document = WorkerDocument {
+        address: WorkerAddress::DialIn,
+        secret: None,
+        discovery,
+        replaces: Vec::new(),
+        settings: None,
+    };
     let version = document.version();
     // It serves before the app does, so that nobody finds the app without a worker.
     shared.outside.workers.serve_by(app, &document, door);
-    match standing(dialled(node, app).as_ref(), version) {
+    match standing(dialled_version(node, app).as_ref(), version) {
         Standing::Serves => {}
         Standing::Deploys => deploy_dialled(node, shared, app, &document).await?,
         Standing::StandsBy => {
@@ -126,9 +148,13 @@ fn standing(deployed: Option<&DialledVersion>, version: u64) -> Standing {
 }
 
 /// What is deployed of an app whose workers dial in.
-fn dialled(node: &CoreHandle, app: &str) -> Option<DialledVersion> {
+fn dialled(node: &CoreHandle, app: &str) -> Option<Arc<WorkerDocument>> {
     let core = node.core().borrow();
     deploy::current(&core.programs.catalog, app).and_then(|loaded| loaded.dialled.clone())
+}
+
+fn dialled_version(node: &CoreHandle, app: &str) -> Option<DialledVersion> {
+    dialled(node, app).and_then(|document| document.dialled())
 }
 
 async fn deploy_dialled(
@@ -158,7 +184,7 @@ async fn stand_by(
     let mut alone = Duration::ZERO;
     while door.is_open() && alone < ALONE {
         sleep(LOOK).await;
-        let Some(deployed) = dialled(node, app) else { return };
+        let Some(deployed) = dialled_version(node, app) else { return };
         if standing(Some(&deployed), document.version()) != Standing::StandsBy {
             return;
         }

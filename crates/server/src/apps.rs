@@ -13,10 +13,8 @@ use crate::table::{Table, printable};
 /// # Errors
 /// Why the node refused it, or could not be asked.
 pub(crate) fn deploy(args: &DeployArgs) -> Result<(), Failure> {
-    let deployed = match &args.worker {
-        Some(worker) => deploy_worker(args, worker)?,
-        None => deploy_folder(args)?,
-    };
+    let is_on_workers = args.worker.is_some() || args.settings.is_some();
+    let deployed = if is_on_workers { deploy_worker(args)? } else { deploy_folder(args)? };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&deployed)?);
     } else {
@@ -36,7 +34,7 @@ fn deploy_folder(args: &DeployArgs) -> Result<Value, Failure> {
     block_on(client.deploy(&name, &folder))
 }
 
-fn deploy_worker(args: &DeployArgs, worker: &str) -> Result<Value, Failure> {
+fn deploy_worker(args: &DeployArgs) -> Result<Value, Failure> {
     let name = args.folder.to_str().ok_or("the app's name is not text")?;
     let read = |file: &std::path::PathBuf| {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -45,7 +43,7 @@ fn deploy_worker(args: &DeployArgs, worker: &str) -> Result<Value, Failure> {
     let secret = args.worker_secret.as_ref().map(read).transpose()?;
     let settings = args.settings.as_ref().map(read).transpose()?;
     let client = client(&args.node)?;
-    block_on(client.deploy_worker(name, worker, secret.as_deref(), settings.as_deref()))
+    block_on(client.deploy_worker(name, args.worker.as_deref(), secret.as_deref(), settings.as_deref()))
 }
 
 /// One line for each service with its handlers, and below it one line for each route.

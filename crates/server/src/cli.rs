@@ -521,7 +521,7 @@ pub(crate) enum AppsCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct DeployArgs {
-    /// The app's folder; with --worker, the app's name
+    /// The app's folder; with --worker or --settings, the app's name
     pub folder: PathBuf,
     /// The app's name [default: the folder's]
     #[arg(long, conflicts_with = "worker")]
@@ -532,8 +532,9 @@ pub(crate) struct DeployArgs {
     /// A file with the secret that requests to the worker are signed with; the worker knows the same
     #[arg(long, value_name = "FILE", requires = "worker")]
     pub worker_secret: Option<PathBuf>,
-    /// A file like millrace.toml: limits, retries, and what the worker's app may reach
-    #[arg(long, value_name = "FILE", requires = "worker")]
+    /// A file like millrace.toml: limits, retries, and what the worker's app may reach; without --worker, for workers that
+    /// have dialled in
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
     pub settings: Option<PathBuf>,
     /// Print the node's answer, as JSON
     #[arg(long)]

@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use millrace_base::hex;
 use millrace_format::worker::AttemptToken;
-use millrace_func::{Discovery, OLDEST_WORKER_PROTOCOL, WorkerService, sha256};
+use millrace_func::{Discovery, OLDEST_WORKER_PROTOCOL, WorkerMode, WorkerService, sha256};
 use millrace_workers::{Signed, signature};
 
-use crate::transport::{Ask, Reply, Transport};
+use crate::transport::{Ask, Reply, Talk, Transport};
 
 /// How long a request may be under way, as the server has it.
 const EXPIRES_AFTER_S: u64 = 60;
@@ -22,6 +22,7 @@ pub struct Bench<'t> {
     transport: &'t dyn Transport,
     secret: Option<String>,
     discovered: OnceCell<Result<Discovery, String>>,
+    streams: OnceCell<bool>,
     /// Another run's attempts must not be taken for this one's.
     run: [u8; 32],
     attempts: Cell<u64>,
@@ -34,11 +35,14 @@ pub(crate) struct Envelope {
     pub attempt: Option<String>,
     pub expires: Option<String>,
     pub signature: Option<String>,
+    /// It is of the mode `stream`, or offers it.
+    pub is_stream: bool,
 }
 
 impl Envelope {
     fn headers(self) -> Vec<(String, String)> {
         let named = [
+            ("millrace-worker-mode", self.is_stream.then(|| "stream".to_owned())),
             ("millrace-worker-protocol", self.version),
             ("millrace-attempt", self.attempt),
             ("millrace-expires", self.expires),
@@ -59,7 +63,7 @@ impl<'t> Bench<'t> {
     pub fn new(transport: &'t dyn Transport, secret: Option<String>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let run = sha256(format!("{now} {}", std::process::id()).as_bytes());
-        Self { transport, secret, discovered: OnceCell::new(), run, attempts: Cell::new(0) }
+        Self { transport, secret, discovered: OnceCell::new(), streams: OnceCell::new(), run, attempts: Cell::new(0) }
     }
 
     pub(crate) fn secret(&self) -> Option<&str> {
@@ -98,7 +102,28 @@ impl<'t> Bench<'t> {
             attempt: Some(hex(&attempt)),
             expires: signature.is_some().then(|| expires.to_string()),
             signature,
+            is_stream: false,
         }
+    }
+
+    /// `POST /invoke` as the server begins a stream. `start` is what is signed.
+    pub(crate) fn begin(&self, attempt: AttemptToken, start: &[u8]) -> Envelope {
+        Envelope { is_stream: true, ..self.envelope("POST", "/invoke", attempt, start) }
+    }
+
+    /// Opens a stream whose request begins with these bytes.
+    pub(crate) fn open(&self, envelope: Envelope, body: Bytes) -> Result<Box<dyn Talk + '_>, String> {
+        self.transport.open(Ask { method: "POST", path: "/invoke".to_owned(), headers: envelope.headers(), body })
+    }
+
+    /// Whether the worker takes the server's offer of the mode `stream`.
+    pub(crate) fn has_streams(&self) -> bool {
+        let asked = || {
+            let envelope = Envelope { is_stream: true, ..self.envelope("GET", "/discovery", [0; 16], b"") };
+            let reply = self.ask("GET", "/discovery", envelope, Bytes::new()).ok()?;
+            Some(Discovery::from_json(&reply.body).ok()?.mode == WorkerMode::Stream)
+        };
+        *self.streams.get_or_init(|| self.transport.has_streams() && asked() == Some(true))
     }
 
     pub(crate) fn ask(

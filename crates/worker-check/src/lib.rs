@@ -21,7 +21,7 @@ mod transport;
 use std::time::{Duration, Instant};
 
 pub use bench::Bench;
-pub use transport::{Ask, HttpTransport, Reply, Transport};
+pub use transport::{Ask, HttpTransport, Reply, Talk, Transport};
 
 /// One thing that a worker has to do.
 pub struct Case {
@@ -69,6 +69,8 @@ fn outcome_of(bench: &Bench<'_>, case: &'static Case) -> Outcome {
     let started = Instant::now();
     let verdict = if case.name.starts_with(cases::SIGNED) && bench.secret().is_none() {
         Verdict::Skipped("no secret is given")
+    } else if case.name.starts_with(cases::ON_STREAMS) && !bench.has_streams() {
+        Verdict::Skipped("the worker does not take the mode stream at this URL")
     } else if cases::OF_VERSION_2.contains(&case.name) && bench.version() < 2 {
         Verdict::Skipped("the worker does not speak version 2 of the protocol")
     } else {

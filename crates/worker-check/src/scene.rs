@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use millrace_format::worker::{
-    AttemptKind, FailureFrame, FrameError, FrameResult, FrameValue, ServerFrame, StartFrame, TurnReader, WorkerFrame,
+    AttemptKind, FailureFrame, FrameError, FrameHeader, FrameResult, FrameValue, ServerFrame, StartFrame, TurnReader,
+    WorkerFrame, ends_turn,
 };
 use serde_json::Value;
 
 use crate::bench::{Bench, SERVICE};
+use crate::transport::Talk;
 
 /// A scene takes a few turns. A worker that suspends for ever is wrong.
 const TURNS: u32 = 64;
@@ -32,6 +34,8 @@ pub(crate) enum Course {
     Reversed,
     /// Loses each first reply.
     Twice,
+    /// Has a stream for the attempt.
+    Stream,
 }
 
 /// A handler and what it is given.
@@ -175,6 +179,11 @@ pub(crate) struct Run<'b, 't> {
     waiting: Vec<u32>,
     frames: Vec<WorkerFrame>,
     turns: u32,
+    /// Of the attempt's stream, and how much of `inputs` was sent on it.
+    talk: Option<Box<dyn Talk + 'b>>,
+    sent: usize,
+    /// What has come of the next turn.
+    came: Vec<u8>,
 }
 
 impl<'b, 't> Run<'b, 't> {
@@ -191,6 +200,9 @@ impl<'b, 't> Run<'b, 't> {
             waiting: Vec::new(),
             frames: Vec::new(),
             turns: 0,
+            talk: None,
+            sent: 0,
+            came: Vec::new(),
         })
     }
 
@@ -212,6 +224,10 @@ impl<'b, 't> Run<'b, 't> {
         if self.turns > TURNS {
             return Err(format!("the handler has not ended after {TURNS} turns"));
         }
+        if self.scene.course == Course::Stream {
+            let body = self.turn_on_stream()?;
+            return self.read(body);
+        }
         let body = self.request();
         let reply = self.scene.bench.invoke(self.scene.start.attempt, body.clone())?;
         if reply.status != 200 {
@@ -227,9 +243,58 @@ impl<'b, 't> Run<'b, 't> {
         self.read(reply.body)
     }
 
+    /// The bytes of a turn on the attempt's stream.
+    fn turn_on_stream(&mut self) -> Result<Bytes, String> {
+        match &mut self.talk {
+            None => {
+                let start = self.request();
+                let bench = self.scene.bench;
+                let talk = bench.open(bench.begin(self.scene.start.attempt, &start), start.into())?;
+                if talk.status() != 200 {
+                    return Err(format!("the stream begins with status {}", talk.status()));
+                }
+                self.talk = Some(talk);
+            }
+            Some(talk) => talk.send(self.inputs.get(self.sent..).unwrap_or_default().to_vec().into()),
+        }
+        self.sent = self.inputs.len();
+        self.next_turn()
+    }
+
+    /// Reads the stream up to the end of a turn.
+    fn next_turn(&mut self) -> Result<Bytes, String> {
+        let mut at = 0;
+        loop {
+            let header =
+                FrameHeader::read(self.came.get(at..).unwrap_or_default()).map_err(|error| error.to_string())?;
+            match header.filter(|header| at + header.frame_bytes() <= self.came.len()) {
+                Some(header) if header.stream != 0 => return Err(format!("a frame has the stream {}", header.stream)),
+                Some(header) => {
+                    at += header.frame_bytes();
+                    if ends_turn(header.kind) {
+                        let rest = self.came.split_off(at);
+                        return Ok(std::mem::replace(&mut self.came, rest).into());
+                    }
+                }
+                None => {
+                    let talk = self.talk.as_mut().ok_or("there is no stream")?;
+                    match talk.next()? {
+                        Some(bytes) => self.came.extend_from_slice(&bytes),
+                        None => return Err("the stream ends before the turn does".to_owned()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The attempt's stream.
+    pub(crate) fn talk(&mut self) -> Result<&mut (dyn Talk + 'b), String> {
+        self.talk.as_deref_mut().ok_or_else(|| "there is no stream".to_owned())
+    }
+
     fn read(&mut self, body: Bytes) -> Result<Vec<WorkerFrame>, String> {
         let had = (self.reader.frames(), self.reader.checksum());
-        let mut is_due = had.0 > 0;
+        let mut is_due = had.0 > 0 && self.scene.course != Course::Stream;
         self.reader.next_turn(body);
         let mut frames = Vec::new();
         while let Some(frame) = self.reader.next_frame().map_err(|error| format!("turn {}: {error}", self.turns))? {
@@ -326,7 +391,7 @@ impl<'b, 't> Run<'b, 't> {
         match self.scene.course {
             Course::OneByOne => waiting.truncate(1),
             Course::Reversed => waiting.reverse(),
-            Course::Same | Course::Anew | Course::Twice => {}
+            Course::Same | Course::Anew | Course::Twice | Course::Stream => {}
         }
         for operation in waiting {
             let Some(frame) = self.open.remove(&operation) else { continue };

@@ -1,9 +1,12 @@
 //! Requests to the worker.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use millrace_base::{ByteBudget, limits};
-use millrace_fetch::{HttpFetcher, Options};
+use millrace_fetch::{Duplex, HttpFetcher, Options};
 use millrace_func::{FetchRequest, FetchTarget, worker_http_url};
+use tokio::time::timeout;
 
 /// A case asks for nothing that takes longer.
 const TIMEOUT_MS: u64 = 5_000;
@@ -40,8 +43,39 @@ pub trait Transport {
     /// Why there is no reply.
     fn ask(&self, ask: Ask) -> Result<Reply, String>;
 
+    /// Whether requests are HTTP/2, or may be, so that a worker may serve the mode `stream`.
+    fn has_streams(&self) -> bool {
+        false
+    }
+
+    /// Sends a request whose body goes on, and waits until the response begins.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn open(&self, _ask: Ask) -> Result<Box<dyn Talk + '_>, String> {
+        Err("there are no streams here".to_owned())
+    }
+
     /// What stands before the paths of requests, in the worker's URL.
     fn base_path(&self) -> &str;
+}
+
+/// A stream: both bodies go on.
+pub trait Talk {
+    /// The response's status.
+    fn status(&self) -> u16;
+
+    /// Sends more of the request's body.
+    fn send(&mut self, part: Bytes);
+
+    /// Ends the request's body.
+    fn finish(&mut self);
+
+    /// More of the response's body; `None` at its end.
+    ///
+    /// # Errors
+    /// It broke off, or nothing came in time.
+    fn next(&mut self) -> Result<Option<Bytes>, String>;
 }
 
 /// Requests over HTTP, one at a time.
@@ -70,9 +104,9 @@ impl HttpTransport {
     }
 }
 
-impl Transport for HttpTransport {
-    fn ask(&self, ask: Ask) -> Result<Reply, String> {
-        let request = FetchRequest {
+impl HttpTransport {
+    fn request(&self, ask: Ask) -> FetchRequest {
+        FetchRequest {
             method: ask.method.to_owned(),
             url: format!("{}{}", self.url, ask.path),
             headers: ask.headers,
@@ -80,7 +114,49 @@ impl Transport for HttpTransport {
             timeout_ms: TIMEOUT_MS,
             response_bytes: limits::WORKER_ATTEMPT_BYTES,
             retries: 0,
-        };
+        }
+    }
+}
+
+/// A stream over HTTP/2.
+struct HttpTalk<'t> {
+    runtime: &'t tokio::runtime::Runtime,
+    duplex: Duplex,
+}
+
+impl Talk for HttpTalk<'_> {
+    fn status(&self) -> u16 {
+        self.duplex.status()
+    }
+
+    fn send(&mut self, part: Bytes) {
+        self.duplex.send(part);
+    }
+
+    fn finish(&mut self) {
+        self.duplex.finish();
+    }
+
+    fn next(&mut self) -> Result<Option<Bytes>, String> {
+        let limit = Duration::from_millis(TIMEOUT_MS);
+        let came = self.runtime.block_on(async { timeout(limit, self.duplex.next()).await });
+        came.map_err(|_| format!("nothing came within {TIMEOUT_MS} ms"))?.transpose()
+    }
+}
+
+impl Transport for HttpTransport {
+    fn has_streams(&self) -> bool {
+        self.is_http2 || self.url.starts_with("https:")
+    }
+
+    fn open(&self, ask: Ask) -> Result<Box<dyn Talk + '_>, String> {
+        let opened = self.runtime.block_on(self.fetcher.open(self.request(ask), self.is_http2));
+        let duplex = opened.map_err(|failure| failure.error.message.to_string())?;
+        Ok(Box::new(HttpTalk { runtime: &self.runtime, duplex }))
+    }
+
+    fn ask(&self, ask: Ask) -> Result<Reply, String> {
+        let request = self.request(ask);
         let response = self.runtime.block_on(async {
             if self.is_http2 {
                 self.fetcher.exchange_http2(request, &ByteBudget::unlimited()).await

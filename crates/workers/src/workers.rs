@@ -38,8 +38,8 @@ struct Shared {
     served: RwLock<BTreeMap<Program, Served>>,
     /// What gives an attempt up that is under way.
     under_way: Mutex<BTreeMap<AttemptToken, oneshot::Sender<()>>>,
-    /// Attempts on streams of their own, between two turns.
-    streams: Mutex<BTreeMap<AttemptToken, Stream>>,
+    /// Attempts on streams of their own, between two turns, and whose they are.
+    streams: Mutex<BTreeMap<AttemptToken, (Program, Stream)>>,
     /// Workers that have dialled in, whether they serve or not.
     doors: Mutex<Vec<Weak<Line>>>,
     /// Those that serve.
@@ -87,7 +87,7 @@ impl Shared {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn streams(&self) -> MutexGuard<'_, BTreeMap<AttemptToken, Stream>> {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<AttemptToken, (Program, Stream)>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,14 +170,14 @@ impl Shared {
             Stream::begun(url, turn.attempt, &turn.content, (duplex, &deployment.budget))?
         } else {
             let known = self.streams().remove(&turn.attempt);
-            let mut stream = known.ok_or_else(|| lost(ErrorCode::WorkerFailed, url, "the attempt has ended"))?;
+            let (_, mut stream) = known.ok_or_else(|| lost(ErrorCode::WorkerFailed, url, "the attempt has ended"))?;
             stream.send(turn.attempt, &turn.content)?;
             stream
         };
         let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
         let said = stream.turn(url, u64::try_from(left_ms).unwrap_or(u64::MAX)).await?;
         if stream.goes_on() {
-            self.streams().insert(turn.attempt, stream);
+            self.streams().insert(turn.attempt, (turn.program, stream));
         } else {
             tokio::spawn(stream.end());
         }
@@ -240,6 +240,8 @@ impl Workers for HttpWorkers {
             known.cores -= 1;
             if known.cores == 0 {
                 served.remove(&program);
+                // No core goes on with what it had under way.
+                self.shared.streams().retain(|_, (of, _)| *of != program);
             }
         }
     }

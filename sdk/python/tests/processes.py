@@ -92,6 +92,13 @@ def dialing_worker(services: str, folder: Path, url: str, app: str) -> WorkerPro
     return WorkerProcess(command, folder)
 
 
+def connections_to(worker: WorkerProcess) -> int:
+    """How many connections the worker's port has, of those that are open."""
+    port = f":{int(worker.url.rsplit(':', 1)[1]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(1 for row in rows if row[1].endswith(port) and row[3] == "01")
+
+
 def deploy(
     node: Node,
     app: str,

@@ -8,12 +8,14 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from processes import hypercorn_worker
 
 import millrace
 from millrace._protocol.frames import Frame, Type, decode_all, encode
@@ -42,7 +44,12 @@ def checked(url: str, secret_file: str, *arguments: str) -> tuple[int, dict[str,
 
 
 def failed(cases: dict[str, dict[str, Any]]) -> list[str]:
-    return [name for name, outcome in cases.items() if outcome["verdict"] != "passed"]
+    return [name for name, outcome in cases.items() if outcome["verdict"] != "passed" and not is_no_stream(outcome)]
+
+
+def is_no_stream(outcome: dict[str, Any]) -> bool:
+    """Streams need HTTP/2."""
+    return outcome["verdict"] == "skipped" and outcome["case"].startswith("stream/")
 
 
 @pytest.mark.skipif(
@@ -161,6 +168,37 @@ def test_the_python_worker(url: str, secret_file: str) -> None:
     status, cases = checked(f"{url}/right", secret_file)
     assert (status, failed(cases)) == (0, [])
     assert len(cases) >= 120
+
+
+@pytest.fixture(scope="module")
+def http2_url() -> Iterator[str]:
+    worker = hypercorn_worker("check_streams:app", Path(__file__).parent, SECRET)
+    worker.start()
+    end = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", int(worker.url.rsplit(":", 1)[1]))).close()
+            break
+        except OSError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    yield worker.url
+    worker.kill()
+
+
+def test_the_python_worker_over_http2(http2_url: str, secret_file: str) -> None:
+    status, cases = checked(f"{http2_url}/right", secret_file)
+    assert (status, failed(cases)) == (0, [])
+    assert not any(is_no_stream(outcome) for outcome in cases.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [("silent", "stream/ping"), ("unended", "stream/end"), ("patient", "stream/output")]
+)
+def test_a_broken_stream_is_found(name: str, case: str, http2_url: str, secret_file: str) -> None:
+    status, cases = checked(f"{http2_url}/{name}", secret_file, "--only", case)
+    assert status == 1
+    assert cases[case]["verdict"] == "failed", cases
 
 
 @pytest.mark.parametrize(("breaks", "group", "case"), BROKEN)

@@ -162,6 +162,23 @@ def test_a_change_is_loaded_and_errors_show_its_lines(dev: Dev) -> None:
     assert "_worker" not in dev.log().partition("Traceback")[2].partition("OSError: shut")[0]
 
 
+def test_settings_beside_the_file_are_the_apps(dev: Dev) -> None:
+    def status(text: str) -> int:
+        try:
+            dev.call("ann/deposit", text)
+        except urllib.error.HTTPError as error:
+            return error.code
+        return 200
+
+    assert status("more than ten bytes") != 413
+    settings = dev.folder / "millrace.toml"
+    settings.write_text("[limits]\ninput_bytes = 10\n")
+    until(lambda: status("more than ten bytes") == 413)
+    settings.write_text("[limits]\nno_such_limit = 10\n")
+    until(lambda: "the settings before go on" in dev.log())
+    until(lambda: status("more than ten bytes") == 413)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_all_processes_end_together(dev: Dev, number: signal.Signals) -> None:
     processes = dev.processes()

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from loads import Hotel, Load, Running, Transfer
-from processes import EXAMPLES, SECRET, WorkerProcess, deploy, hypercorn_worker, needs_examples, needs_server
+from processes import (
+    EXAMPLES,
+    SECRET,
+    WorkerProcess,
+    connections_to,
+    deploy,
+    hypercorn_worker,
+    needs_examples,
+    needs_server,
+)
 
 from millrace import Client
 from millrace.testing import Node
@@ -27,13 +37,6 @@ def worker(request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
         yield worker
     finally:
         worker.kill()
-
-
-def connections_to(worker: WorkerProcess) -> int:
-    """How many connections the worker's port has, of those that are open."""
-    port = f":{int(worker.url.rsplit(':', 1)[1]):04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(1 for row in rows if row[1].endswith(port) and row[3] == "01")
 
 
 def test_audits_are_exact_over_http2_though_the_worker_is_killed(
@@ -57,3 +60,15 @@ def test_audits_are_exact_over_http2_though_the_worker_is_killed(
         running.end()
         for load in loads:
             load.audit()
+
+
+def test_a_connection_is_given_up_before_hypercorn_ends_it(node: Node, worker: WorkerProcess, tmp_path: Path) -> None:
+    deploy(node, "python", worker.url, tmp_path, secret=SECRET)
+    longest_seconds = 0.0
+    with Client(node.url) as client:
+        # hypercorn ends a connection after 1,000 requests, and forgets those that are under way.
+        for _ in range(1_200):
+            began = time.monotonic()
+            assert client.request("POST", "/call/single/one/req").status == 200
+            longest_seconds = max(longest_seconds, time.monotonic() - began)
+    assert longest_seconds < 5

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import SECRET, WorkerProcess, deploy, hypercorn_worker, needs_server
+from processes import SECRET, WorkerProcess, connections_to, deploy, hypercorn_worker, needs_server
 
 from millrace import Client
 from millrace.testing import Node
@@ -147,6 +147,21 @@ def test_a_worker_that_reads_no_more_is_given_up_and_found_again(node: Node, wor
     thread.join(_SECONDS)
     assert answers == [5]
     assert runs.of("slow") == 2, "the first attempt was void"
+
+
+def test_streams_leave_nothing_behind(node: Node, worker: WorkerProcess) -> None:
+    with Client(node.url) as client:
+        for number in range(300):
+            refused = client.request("POST", f"/call/account/{number}/transfer", json={"to": "b", "amount": 1})
+            assert refused.status == 409
+            post(client, f"/call/account/{number}/deposit", 2)
+            post(client, f"/call/account/{number}/transfer", {"to": "b", "amount": 1})
+    assert connections_to(worker) > 0
+    end = time.monotonic() + _SECONDS
+    # The server closes a connection that has had no stream for four seconds.
+    while connections_to(worker):
+        assert time.monotonic() < end, "a stream is still held"
+        time.sleep(0.2)
 
 
 def test_workflows_go_by_requests_and_need_no_stream(node: Node, worker: WorkerProcess) -> None:

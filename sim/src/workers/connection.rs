@@ -1,4 +1,4 @@
-//! A worker that has dialled in: the server's line, the worker's attempts, and what is on its way between them.
+//! A worker that has dialled in, or a stream: the server's line, the worker's attempts, and what is on its way between them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use millrace_format::worker::{AttemptToken, FrameHeader, ServerFrame, WorkerFram
 use millrace_func_remote::{ASKED_EVERY_MS, Line, Said};
 
 use super::run::{Process, Received, encoded, server_frames};
-use super::{CONNECTIONS, Workers};
+use super::{CONNECTIONS, Way, Workers};
 use crate::bugs::PlantedBug;
 use crate::happened::Thing;
 use crate::random::Rng;
@@ -48,6 +48,15 @@ impl Connection {
         line.receive(&hello, now_ms).expect("HELLO is taken");
         assert!(matches!(line.next_said(), Some(Said::Hello(Ok(_)))), "HELLO is heard");
         line.ready("1");
+        Self::over(line, now_ms)
+    }
+
+    /// A stream for one attempt.
+    pub(super) fn stream(now_ms: u64) -> Self {
+        Self::over(Line::of_one("the simulated worker".to_owned()), now_ms)
+    }
+
+    fn over(line: Line, now_ms: u64) -> Self {
         Self {
             line,
             to_worker: VecDeque::new(),
@@ -172,8 +181,10 @@ impl Connection {
 impl Workers {
     /// Something is carried on one of the connections, in one direction.
     pub(super) fn carry_some(&mut self, rng: &mut Rng, now_ms: u64, is_calm: bool) -> bool {
-        self.connections.retain(|connection| connection.line.is_open());
-        if self.connections.len() < CONNECTIONS && (is_calm || rng.chance(1, 6)) {
+        let are_streams = self.plan.way == Way::Stream;
+        // A stream ends with its attempt.
+        self.connections.retain(|one| one.line.is_open() && !(are_streams && one.line.load() == 0));
+        if !are_streams && self.connections.len() < CONNECTIONS && (is_calm || rng.chance(1, 6)) {
             self.connections.push(Connection::open(now_ms));
         }
         if is_calm {
@@ -198,26 +209,31 @@ impl Workers {
         }
         if (is_calm || rng.chance(1, 3)) && !connection.to_worker.is_empty() {
             if self.plan.carry() {
-                return self.cut(index, &[], now_ms);
+                return self.cut(index, &[], (true, now_ms));
             }
             return connection.worker_goes_on(&self.process);
         }
         let Some(frame) = connection.next_frame(rng, is_calm) else { return !connection.late.is_empty() };
         if self.plan.carry() || (!is_calm && rng.chance(1, 100)) {
             let part = rng.index(frame.len());
-            return self.cut(index, &frame[..part], now_ms);
+            let takes_all = is_calm || rng.chance(1, 2);
+            return self.cut(index, &frame[..part], (takes_all, now_ms));
         }
         let is_doubled = !is_calm && rng.chance(1, 30);
         self.give_server(index, &frame, is_doubled, now_ms);
         true
     }
 
-    /// The connection is lost with a frame of which a part has come.
-    fn cut(&mut self, index: usize, part: &[u8], now_ms: u64) -> bool {
+    /// The connection is lost with a frame of which a part has come. All streams may be on the same, or this one is reset.
+    fn cut(&mut self, index: usize, part: &[u8], (takes_all, now_ms): (bool, u64)) -> bool {
         self.happened.note(Thing::WorkerLost);
-        let connection = &mut self.connections[index];
-        connection.receive(part, now_ms);
-        connection.line.end("its connection has closed");
+        let are_streams = self.plan.way == Way::Stream;
+        self.connections[index].receive(part, now_ms);
+        for (other, connection) in self.connections.iter_mut().enumerate() {
+            if other == index || are_streams && takes_all {
+                connection.line.end("its connection has closed");
+            }
+        }
         true
     }
 

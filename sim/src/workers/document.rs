@@ -21,6 +21,13 @@ pub enum Way {
     RequestReply,
     /// They have dialled in.
     DialIn,
+    /// Each attempt has a stream of its own, but those of workflows.
+    Stream,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::DialIn, Self::RequestReply, Self::Stream];
 }
 
 /// What travels with START of each service: everything up to so many bytes, or one field.
@@ -80,7 +87,7 @@ fn service(name: &str, schedules: &[Schedule]) -> WorkerService {
 pub(super) fn document(way: Way, schedules: &[Schedule]) -> WorkerDocument {
     let discovery = Discovery {
         protocol: ProtocolRange { min: 1, max: WORKER_PROTOCOL },
-        mode: WorkerMode::RequestReply,
+        mode: if way == Way::Stream { WorkerMode::Stream } else { WorkerMode::RequestReply },
         sdk: String::new(),
         concurrency: None,
         services: ScriptEngine::SERVICES.iter().map(|name| service(name, schedules)).collect(),
@@ -88,6 +95,7 @@ pub(super) fn document(way: Way, schedules: &[Schedule]) -> WorkerDocument {
     let address = match way {
         Way::RequestReply => WorkerAddress::Url("http://127.0.0.1:9999".to_owned()),
         Way::DialIn => WorkerAddress::DialIn,
+        Way::Stream => WorkerAddress::Url("h2c://127.0.0.1:9999".to_owned()),
     };
-    WorkerDocument { address, secret: None, discovery, replaces: Vec::new() }
+    WorkerDocument { address, secret: None, discovery, replaces: Vec::new(), settings: None }
 }

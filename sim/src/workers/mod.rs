@@ -1,6 +1,6 @@
 //! Simulated workers: what runs the handlers of an app whose code is not in the store.
 //!
-//! The server's end is the shipped code: the engine of workers, the codec, and for those that dial in the line. The worker's
+//! The server's end is the shipped code: the engine of workers, the codec, and where frames go both ways the line. The worker's
 //! end is a script that runs from its beginning over what the server has sent (`run`, `host`). Between them lies a connection
 //! on which things go wrong: it ends at any frame, or in the middle of one. A worker says nothing for a while, or answers too
 //! late. Frames come twice, or after those of other attempts. Requests find nobody, and answers are lost.
@@ -57,6 +57,7 @@ struct Exchange {
     core: usize,
     ticket: OffloadTicket,
     content: Bytes,
+    is_request: bool,
     deadline_ms: u64,
     /// Nothing comes of it before its time is over.
     is_stalled: bool,
@@ -115,21 +116,20 @@ impl Workers {
 
     /// A core sends frames of an attempt.
     pub fn begin(&mut self, core: usize, ticket: OffloadTicket, turn: WorkerTurn, now_ms: u64) {
-        let WorkerTurn { attempt, content, start_bytes, timeout_ms, .. } = turn;
+        let WorkerTurn { attempt, content, start_bytes, is_request, timeout_ms, .. } = turn;
         if start_bytes > 0
             && let Some((_, ServerFrame::Start(start))) = server_frames(&content).into_iter().next()
         {
             self.bugs.begins(attempt, About::new(&start));
         }
-        if self.plan.way == Way::DialIn
-            && let Err(error) = self.begin_on_a_line(attempt, &content, start_bytes > 0, now_ms)
-        {
+        if !is_request && let Err(error) = self.begin_on_a_line(attempt, &content, start_bytes > 0, now_ms) {
             self.bugs.voided(attempt);
             self.turns.push_back((core, ticket, Err(error)));
             return;
         }
         let deadline_ms = now_ms + timeout_ms;
-        let before = self.exchanges.insert(attempt, Exchange { core, ticket, content, deadline_ms, is_stalled: false });
+        let exchange = Exchange { core, ticket, content, is_request, deadline_ms, is_stalled: false };
+        let before = self.exchanges.insert(attempt, exchange);
         assert!(before.is_none(), "an attempt has two turns under way");
     }
 
@@ -140,6 +140,9 @@ impl Workers {
         is_first: bool,
         now_ms: u64,
     ) -> Result<(), Error> {
+        if is_first && self.plan.way == Way::Stream {
+            self.connections.push(Connection::stream(now_ms));
+        }
         let open = self.connections.iter_mut().filter(|connection| connection.line.is_open());
         let found = if is_first {
             open.min_by_key(|connection| connection.line.load())
@@ -154,14 +157,22 @@ impl Workers {
     pub fn hear_given_up(&mut self) {
         let given_up = std::mem::take(&mut *self.given_up.borrow_mut());
         for attempt in given_up {
-            for connection in &mut self.connections {
-                if connection.line.cancel(attempt) {
-                    self.happened.note(Thing::AttemptGivenUp);
-                }
+            if self.give_up(attempt) {
+                self.happened.note(Thing::AttemptGivenUp);
             }
             self.end(attempt, Err(failed(ErrorCode::WorkerFailed, "the attempt was given up")));
             self.bugs.voided(attempt);
         }
+    }
+
+    /// Nobody waits for an attempt any more. Says whether a connection had it.
+    fn give_up(&mut self, attempt: AttemptToken) -> bool {
+        let mut connections = self.connections.iter_mut();
+        let Some(found) = connections.find_map(|one| one.line.cancel(attempt).then_some(one)) else { return false };
+        if self.plan.way == Way::Stream {
+            found.line.end("it was reset");
+        }
+        true
     }
 
     /// The next turn for a core.
@@ -199,6 +210,10 @@ impl Workers {
         let has_gone_on = match self.plan.way {
             Way::RequestReply => self.answer_one(rng, is_calm),
             Way::DialIn => self.carry_some(rng, now_ms, is_calm),
+            Way::Stream => {
+                let has_answered = (is_calm || rng.chance(1, 3)) && self.answer_one(rng, is_calm);
+                self.carry_some(rng, now_ms, is_calm) || has_answered
+            }
         };
         self.hear();
         has_gone_on || !self.turns.is_empty()
@@ -217,9 +232,7 @@ impl Workers {
         let late: Vec<AttemptToken> = self.exchanges.iter().filter(is_late).map(|(attempt, _)| *attempt).collect();
         for attempt in late {
             self.happened.note(Thing::WorkerTooLate);
-            for connection in &mut self.connections {
-                connection.line.cancel(attempt);
-            }
+            self.give_up(attempt);
             self.end(attempt, Err(failed(ErrorCode::WorkerTimeout, "not ended in time")));
         }
         self.hear();

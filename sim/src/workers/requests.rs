@@ -52,7 +52,9 @@ fn joined(frames: &Frames) -> Bytes {
 impl Workers {
     /// One request has been taken to a worker, and its answer back.
     pub(super) fn answer_one(&mut self, rng: &mut Rng, is_calm: bool) -> bool {
-        let waits = |(_, exchange): &(&AttemptToken, &super::Exchange)| is_calm || !exchange.is_stalled;
+        let waits = |(_, exchange): &(&AttemptToken, &super::Exchange)| {
+            exchange.is_request && (is_calm || !exchange.is_stalled)
+        };
         let waiting: Vec<AttemptToken> = self.exchanges.iter().filter(waits).map(|(attempt, _)| *attempt).collect();
         if waiting.is_empty() {
             return false;

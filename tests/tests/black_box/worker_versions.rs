@@ -53,6 +53,39 @@ fn a_replaced_version_serves_again_only_when_nobody_else_does() {
 }
 
 #[test]
+fn workers_that_dial_in_have_settings_that_their_next_version_keeps() {
+    let mut server = Server::start(ServerOptions::examples(&[]));
+    let give = |server: &Server, settings: &str| {
+        let body = json!({ "settings": settings }).to_string();
+        server.request("PUT", "/apps/bank", &["content-type: application/json"], body.as_bytes())
+    };
+    let small = "[limits]\ninput_bytes = 10\n";
+    let large_input = |server: &Server| server.call("account/a/version", "\"more than ten bytes\"");
+    assert_problem(&give(&server, small), 422, "app-refused");
+    let old = connect(&server, 1);
+    assert_problem(&give(&server, "[limits]\ninput = 10\n"), 422, "app-refused");
+    assert_eq!(large_input(&server).status, 200, "what was refused changes nothing");
+    let given = give(&server, small);
+    assert_eq!(given.status, 200, "{}", given.text());
+    assert_problem(&large_input(&server), 413, "too-large");
+    assert_eq!(server.value("account/a/version", "null"), 1, "the same worker serves");
+
+    drop(old);
+    let old = connect(&server, 1);
+    assert_problem(&large_input(&server), 413, "too-large");
+    let new = connect(&server, 2);
+    assert_eq!(server.value("account/a/version", "null"), 2);
+    assert_problem(&large_input(&server), 413, "too-large");
+    drop((old, new));
+    server.kill();
+    server.restart();
+    let _new = connect(&server, 2);
+    assert_problem(&large_input(&server), 413, "too-large");
+    assert_eq!(give(&server, "").status, 200);
+    assert_eq!(large_input(&server).status, 200);
+}
+
+#[test]
 fn a_workflow_without_a_worker_shows_that_and_goes_on_when_one_is_back() {
     let server = Server::start(ServerOptions::examples(&[]));
     drop(connect(&server, 1));

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millrace_base::ByteBudget;
+use millrace_base::{ByteBudget, limits};
 use millrace_fetch::{Failure, HttpFetcher, Options, Roots};
 use millrace_func::{FetchRequest, FetchResponse};
 use rcgen::{CertificateParams, KeyPair};
@@ -132,6 +132,16 @@ async fn more_requests_than_a_connection_takes_get_another_or_wait() {
 }
 
 #[tokio::test]
+async fn a_connection_has_fewer_requests_than_servers_allow() {
+    let (server, fetcher) = (Server2::start(200, LONG).await, fetcher());
+    for _ in 0..=limits::FETCH_HTTP2_REQUESTS / 50 {
+        all(&fetcher, 50, &server.get("/")).await;
+    }
+    assert_eq!(server.counts.accepted(), 2);
+    server.counts.until("the first one closed", |counts| counts.open() == 1).await;
+}
+
+#[tokio::test]
 async fn an_exchange_that_is_given_up_ends_no_other() {
     let (server, fetcher) = (Server2::start(200, LONG).await, fetcher());
     let other = spawn(&fetcher, server.get("/delay/300"));
@@ -241,8 +251,12 @@ async fn over_tls_the_server_chooses_if_it_is_asked() {
         assert_eq!(said, format!("GET {url} None"));
     }
     assert_eq!((counts.requests(), counts.accepted()), (40, 1));
+    // It waits for the body's end, so it answers no stream.
+    let both_ways = offers.open(FetchRequest { timeout_ms: 500, ..get(&url) }, false).await;
+    let failure = both_ways.map(|_| ()).expect_err("no answer");
+    assert!(failure.is_late && !failure.is_unsent, "{failure:?}");
     let does_not = HttpFetcher::new(&Options { roots, ..Options::default() });
     does_not.exchange(get(&url), &ByteBudget::unlimited()).await.expect_err("it speaks HTTP/1.1 only");
-    assert_eq!(counts.requests(), 40);
+    assert_eq!(counts.requests(), 41);
     listening.abort();
 }

@@ -97,6 +97,9 @@ pub struct WorkerDocument {
     /// Versions of workers that dial in which this one has replaced, by their [`WorkerDocument::version`], the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<u64>,
+    /// The app's `millrace.toml`, if its workers dial in: their next versions keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<String>,
 }
 
 /// Which workers that dial in serve an app.
@@ -114,11 +117,11 @@ const REPLACED_VERSIONS: usize = 64;
 /// The secret does not get into logs.
 impl fmt::Debug for WorkerDocument {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, secret, discovery, replaces } = self;
+        let Self { address, secret, discovery, replaces, settings } = self;
         let secret = secret.as_ref().map(|_| "…");
         let mut shown = formatter.debug_struct("WorkerDocument");
         shown.field("address", address).field("secret", &secret).field("discovery", discovery);
-        shown.field("replaces", replaces).finish()
+        shown.field("replaces", replaces).field("settings", settings).finish()
     }
 }
 
@@ -137,25 +140,31 @@ impl WorkerDocument {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// What tells its workers from others of the app: made of the file's content without what it has replaced.
+    /// What tells its workers from others of the app: made of the file's content without what it has replaced, and without settings.
     #[must_use]
     pub fn version(&self) -> u64 {
-        fingerprint(&[&Self { replaces: Vec::new(), ..self.clone() }.to_json()])
+        fingerprint(&[&Self { replaces: Vec::new(), settings: None, ..self.clone() }.to_json()])
+    }
+
+    /// Whether its workers dial the server.
+    #[must_use]
+    pub fn dials_in(&self) -> bool {
+        self.address == WorkerAddress::DialIn
     }
 
     /// Which version this is, if its workers dial in.
     #[must_use]
     pub fn dialled(&self) -> Option<DialledVersion> {
-        let dials_in = self.address == WorkerAddress::DialIn;
-        dials_in.then(|| DialledVersion { version: self.version(), replaces: self.replaces.clone() })
+        self.dials_in().then(|| DialledVersion { version: self.version(), replaces: self.replaces.clone() })
     }
 
-    /// The same document, which remembers that it has replaced `before`.
+    /// The same document, which remembers that it has replaced `before`, and keeps its settings.
     #[must_use]
-    pub fn replacing(mut self, before: &DialledVersion) -> Self {
+    pub fn replacing(mut self, before: &Self) -> Self {
         let own = self.version();
+        self.settings.clone_from(&before.settings);
         self.replaces.clone_from(&before.replaces);
-        self.replaces.push(before.version);
+        self.replaces.push(before.version());
         self.replaces.retain(|version| *version != own);
         let oldest = self.replaces.len().saturating_sub(REPLACED_VERSIONS);
         self.replaces.drain(..oldest);
@@ -186,7 +195,8 @@ mod tests {
         };
         for address in [WorkerAddress::Url("http://127.0.0.1:1".into()), WorkerAddress::DialIn] {
             let secret = Some("very secret".into());
-            let document = WorkerDocument { address, secret, discovery: discovery.clone(), replaces: vec![] };
+            let document =
+                WorkerDocument { address, secret, discovery: discovery.clone(), replaces: vec![], settings: None };
             assert!(!format!("{document:?}").contains("very secret"));
             assert_eq!(WorkerDocument::from_json(&document.to_json()), Ok(document));
         }
@@ -226,19 +236,32 @@ mod tests {
                 services: vec![],
             },
             replaces: vec![],
-        };
-        let after = |document: WorkerDocument, before: &WorkerDocument| {
-            document.replacing(&before.dialled().expect("dials in"))
+            settings: None,
         };
         let (first, second) = (version("1"), version("2"));
-        let now = after(second.clone(), &first);
+        let now = second.clone().replacing(&first);
         assert_eq!((now.replaces.clone(), now.version()), (vec![first.version()], second.version()));
         assert_eq!(WorkerDocument::from_json(&now.to_json()), Ok(now.clone()));
 
-        let back = after(first.clone(), &now);
+        let back = first.clone().replacing(&now);
         assert_eq!(back.replaces, [second.version()], "what serves again is not among the replaced");
 
-        let many = (3..200).fold(back, |before, number| after(version(&number.to_string()), &before));
+        let many = (3..200).fold(back, |before, number| version(&number.to_string()).replacing(&before));
         assert_eq!(many.replaces.len(), REPLACED_VERSIONS);
+    }
+
+    #[test]
+    fn settings_stay_with_the_next_version_and_are_no_version_of_their_own() {
+        let document = |sdk: &str| {
+            let text = format!(
+                r#"{{"address":"dial-in","discovery":{{"protocol":{{"min":1,"max":1}},"mode":"request-reply","sdk":"{sdk}","services":[]}}}}"#
+            );
+            WorkerDocument::from_json(text.as_bytes()).expect("valid")
+        };
+        let settings = Some("[workers]\nconcurrency = 2\n".to_owned());
+        let first = WorkerDocument { settings: settings.clone(), ..document("1") };
+        assert_eq!(first.version(), document("1").version());
+        assert_eq!(WorkerDocument::from_json(&first.to_json()), Ok(first.clone()));
+        assert_eq!(document("2").replacing(&first).settings, settings);
     }
 }

@@ -7,6 +7,7 @@ mod frames;
 mod replay;
 mod routes;
 mod signatures;
+mod streams;
 mod turns;
 mod workflows;
 
@@ -19,8 +20,11 @@ pub(crate) const SIGNED: &str = "signature/";
 pub(crate) const OF_VERSION_2: [&str; 4] =
     ["calls/send-as", "workflow/result", "workflow/result-limited", "workflow/result-fails"];
 
+/// Cases of this group need a worker that takes the offer of the mode `stream`.
+pub(crate) const ON_STREAMS: &str = "stream/";
+
 /// All groups, in the order in which they run.
-pub(crate) const GROUPS: [&[Case]; 9] = [
+pub(crate) const GROUPS: [&[Case]; 10] = [
     discovery::CASES,
     signatures::CASES,
     frames::CASES,
@@ -30,4 +34,5 @@ pub(crate) const GROUPS: [&[Case]; 9] = [
     replay::CASES,
     workflows::CASES,
     routes::CASES,
+    streams::CASES,
 ];

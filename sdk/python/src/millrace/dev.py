@@ -11,8 +11,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ._dial import Dialer, Refused
@@ -20,6 +22,7 @@ from ._load import load
 from ._orphans import end_without
 from ._worker.attempt import Attempt
 from ._worker.worker import THREADS, told
+from .client import Client
 from .testing.node import Node
 
 _LOOK_SECONDS = 0.3
@@ -27,6 +30,8 @@ _LOOK_SECONDS = 0.3
 _CHILD = "MILLRACE_DEV_WORKER"
 # The process that has started this one and without which it ends: `millrace dev`.
 _PARENT = "MILLRACE_DEV_PARENT"
+# The app's settings, beside its file.
+_SETTINGS = "millrace.toml"
 _SKIPPED = {"__pycache__", ".git", ".venv", "venv", "node_modules", "target"}
 
 
@@ -66,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _watch(target: str, url: str, app: str | None) -> int:
     name = target.partition(":")[0]
-    folder = Path(name).resolve().parent if name.endswith(".py") else Path.cwd()
+    folder = _folder(name)
     command = [sys.executable, "-m", "millrace.dev", target, "--url", url]
     command += ["--app", app] if app else []
     while True:
@@ -87,6 +92,10 @@ def _watch(target: str, url: str, app: str | None) -> int:
             worker.wait()
 
 
+def _folder(name: str) -> Path:
+    return Path(name).resolve().parent if name.endswith(".py") else Path.cwd()
+
+
 def _is_orphan() -> bool:
     parent = os.environ.get(_PARENT)
     return parent is not None and os.getppid() != int(parent)
@@ -101,7 +110,7 @@ def _sources(folder: Path) -> Iterator[Path]:
         if entry.is_dir():
             if entry.name not in _SKIPPED and not entry.name.startswith("."):
                 yield from _sources(entry)
-        elif entry.suffix == ".py":
+        elif entry.suffix == ".py" or entry.name == _SETTINGS:
             yield entry
 
 
@@ -113,7 +122,9 @@ def _work(target: str, url: str, app: str | None) -> int:
         name, services = load(target)
         dialer = Dialer(services, url, app or name, threads=THREADS)
         dialer.worker.on_end = tell
-        asyncio.run(_serve(dialer))
+        settings = _folder(target.partition(":")[0]) / _SETTINGS
+        give = partial(_give_settings, dialer, url, app or name, settings) if settings.exists() else None
+        asyncio.run(_serve(dialer, give))
     except Refused as error:
         print(f"millrace.dev: {error}", file=sys.stderr)
         return 1
@@ -127,9 +138,28 @@ def _work(target: str, url: str, app: str | None) -> int:
     return 0
 
 
-async def _serve(dialer: Dialer) -> None:
+async def _serve(dialer: Dialer, give: Callable[[threading.Event], None] | None) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, dialer.stop)
-    await dialer.run()
+    if give is None:
+        return await dialer.run()
+    ended = threading.Event()
+    giving = asyncio.create_task(asyncio.to_thread(give, ended))
+    try:
+        await dialer.run()
+    finally:
+        ended.set()
+        await giving
+
+
+def _give_settings(dialer: Dialer, url: str, app: str, settings: Path, ended: threading.Event) -> None:
+    """Gives the app its settings, once the server knows the app."""
+    while not dialer.ready.wait(_LOOK_SECONDS):
+        if ended.is_set():
+            return
+    with Client(url) as client:
+        reply = client.request("PUT", f"/apps/{app}", json={"settings": settings.read_text()})
+    if reply.status != 200:
+        print(f"{settings}: {reply.json()['detail']}; the settings before go on", file=sys.stderr, flush=True)
 
 
 def tell(attempt: Attempt, seconds: float) -> None:
