@@ -124,9 +124,9 @@ impl Store {
         let mut checkpoint_empty = true;
         let time_row = time_row(shard);
         let time = checkpoint.get(&time_row)?.map_or(Ok(UnixMillis(0)), |value| decode_time(&value))?;
-        checkpoint.scan(Bound::Excluded(&time_row), upper(end.as_deref()), &mut |_, _| {
-            checkpoint_empty = false;
-            ControlFlow::Break(())
+        checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |row, _| {
+            checkpoint_empty = row == time_row;
+            if checkpoint_empty { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(Store {
             shard,

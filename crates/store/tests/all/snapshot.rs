@@ -124,6 +124,21 @@ fn the_time_of_the_last_entry_outlives_the_log_and_goes_along_with_a_snapshot() 
 }
 
 #[test]
+fn a_row_before_that_of_the_time_is_found_again() {
+    for (checkpoint, _folder) in kinds() {
+        let entity = EntityKey::internal("app", b"k");
+        let mut store = Store::open(SHARD, Arc::clone(&checkpoint), 1).expect("opens");
+        let value = Value::new(ValueKind::Bytes, b"v");
+        let write = Write { entity: entity.clone(), field: (*b"f").into(), value: Some(value.clone()) };
+        store.apply(Lsn(1), [write]).expect("applied");
+        store.note_time(UnixMillis(7_000));
+        flush(&mut store, &*checkpoint);
+        let mut store = Store::open(SHARD, Arc::clone(&checkpoint), 1).expect("opens");
+        assert_eq!(store.get(&entity, b"f").expect("read"), Some(&value));
+    }
+}
+
+#[test]
 fn an_import_that_breaks_off_is_noticed_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = || -> Arc<dyn Checkpoint> { Arc::new(FjallCheckpoint::open(folder.path(), 1 << 20).expect("opens")) };
