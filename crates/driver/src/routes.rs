@@ -56,13 +56,11 @@ impl<P: Platform> Core<P> {
     /// A route began by the clock of this machine, which is behind what its shard has used: it begins again, by the shard's.
     /// `None`: it does. What work outside has given it is kept, as on the way to another core.
     fn with_time_of(&mut self, unplaced: UnplacedRoute, shard: ShardId) -> Option<UnplacedRoute> {
-        let asked = self.with_world(Some(shard), |shard, world| (shard.map(|shard| shard.time_floor()), world.now));
-        let (Some(floor), now) = asked.ok()? else { return Some(unplaced) };
-        if unplaced.time() >= floor {
-            return Some(unplaced);
-        }
+        let (began, began_ms) = (unplaced.time(), unplaced.began_ms());
+        let asked = self.with_world(Some(shard), |shard, _| shard.map(|shard| shard.time_of(began, began_ms)));
+        let Some(time) = asked.ok()?.filter(|time| *time > began) else { return Some(unplaced) };
         if let Ok(Some((to, mut call))) = self.with_world(None, |_, world| unplaced.cancel(world)) {
-            call.info.time = now;
+            call.info.time = time;
             self.run_route(to, call);
         }
         None

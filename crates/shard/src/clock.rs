@@ -45,9 +45,10 @@ impl ShardClock {
         self.lead_ms
     }
 
-    /// An invocation of an earlier time than this would have a time that the shard has left behind, by no fault of its own.
-    pub(crate) fn floor(&self) -> UnixMillis {
-        if self.lead_ms > 0 { self.base } else { UnixMillis(0) }
+    /// The time of an invocation that began when the machine's clocks showed this. While this clock is ahead, the machine's time
+    /// is one that the shard has left behind. The answer stays the same for as long as that lasts.
+    pub(crate) fn time_of(&self, machine: UnixMillis, began_ms: u64) -> UnixMillis {
+        if self.lead_ms > 0 { self.at(machine, began_ms) } else { machine }
     }
 }
 
@@ -59,10 +60,16 @@ mod tests {
     fn the_time_never_goes_back_and_catches_up_at_half_the_pace() {
         let mut clock = ShardClock::after(UnixMillis(10_000));
         assert_eq!(clock.look(UnixMillis(4_000), 50), UnixMillis(10_000), "the machine is six seconds behind");
-        assert_eq!(clock.floor(), UnixMillis(10_000));
+        assert_eq!(clock.time_of(UnixMillis(4_000), 40), UnixMillis(10_000));
         assert_eq!(clock.look(UnixMillis(5_000), 1_050), UnixMillis(10_500));
+        clock.look(UnixMillis(11_000), 7_050);
+        assert_eq!(
+            clock.time_of(UnixMillis(11_000), 7_050),
+            UnixMillis(13_500),
+            "the machine is past the time it was set back at"
+        );
         assert_eq!(clock.look(UnixMillis(15_999), 12_049), UnixMillis(15_999), "it has caught up");
-        assert_eq!(clock.floor(), UnixMillis(0));
+        assert_eq!(clock.time_of(UnixMillis(15_000), 11_050), UnixMillis(15_000), "as it came");
         assert_eq!(clock.look(UnixMillis(16_999), 13_049), UnixMillis(16_999));
 
         assert_eq!(
@@ -87,6 +94,6 @@ mod tests {
     fn a_shard_that_was_never_used_has_the_machines_time() {
         let mut clock = ShardClock::after(UnixMillis(0));
         assert_eq!(clock.look(UnixMillis(7), 1), UnixMillis(7));
-        assert_eq!(clock.floor(), UnixMillis(0));
+        assert_eq!(clock.time_of(UnixMillis(5), 0), UnixMillis(5));
     }
 }

@@ -150,11 +150,10 @@ impl Shard {
         self.rows.clock_mut().look(machine, monotonic_ms)
     }
 
-    /// No invocation begins here with an earlier time than this: the shard has used it already. Zero, unless the machine's
-    /// clock is behind.
+    /// The time here of a request that began when the machine's clocks showed this: no time that the shard has left behind.
     #[must_use]
-    pub fn time_floor(&self) -> UnixMillis {
-        self.rows.clock().floor()
+    pub fn time_of(&self, machine: UnixMillis, began_ms: u64) -> UnixMillis {
+        self.rows.clock().time_of(machine, began_ms)
     }
 
     /// The transactions, and what they are handed.

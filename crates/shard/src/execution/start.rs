@@ -79,10 +79,7 @@ impl Execution {
         mut invoke: Invoke,
         context: &mut ExecutionContext<'_, '_>,
     ) {
-        // The machine that took it in was behind what the shard has used.
-        if invoke.info.time < context.rows.clock().floor() {
-            invoke.info.time = context.world.now;
-        }
+        invoke.info.time = context.rows.clock().time_of(invoke.info.time, invoke.info.began_ms);
         let token = to.token();
         let (entity, kind) = match check_call(&invoke, context.world.catalog) {
             Ok((_, HandlerKind::Workflow)) => {

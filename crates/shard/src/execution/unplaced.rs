@@ -131,6 +131,12 @@ impl UnplacedRoute {
         self.transaction.origin.time()
     }
 
+    /// What the monotonic clock showed then.
+    #[must_use]
+    pub fn began_ms(&self) -> u64 {
+        self.transaction.origin.began_ms()
+    }
+
     /// How long it may wait in all.
     #[must_use]
     pub fn wait_ms(&self) -> u64 {
