@@ -32,3 +32,4 @@ mod tls;
 pub use duplex::Duplex;
 pub use fetcher::{Failure, HttpFetcher};
 pub use options::{Options, Roots};
+pub use response::NO_ROOM;

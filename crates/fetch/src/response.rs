@@ -12,6 +12,9 @@ use crate::fetcher::describe;
 const OF_THE_CONNECTION: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
+/// Why a response is not read whose bytes the budget does not have. Errors that say so end with it.
+pub const NO_ROOM: &str = "the responses that are held together are too large";
+
 /// How much is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room<'a> {
@@ -49,7 +52,7 @@ pub(crate) async fn read(response: Response<Incoming>, room: Room<'_>) -> Result
             return Err(too_large());
         }
         if !collected.extend(&data) {
-            return Err("the responses that are held together are too large".to_owned());
+            return Err(NO_ROOM.to_owned());
         }
     }
     Ok(FetchResponse { status: head.status.as_u16(), headers: texts(&head.headers), body: collected.freeze() })

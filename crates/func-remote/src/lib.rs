@@ -21,4 +21,4 @@ mod retry;
 mod start;
 
 pub use engine::RemoteEngine;
-pub use line::{ASKED_EVERY_MS, Line, SILENCE_MS, Said};
+pub use line::{ASKED_EVERY_MS, Line, NO_ROOM, SILENCE_MS, Said};

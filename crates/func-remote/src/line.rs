@@ -59,8 +59,8 @@ pub struct Line {
     partial: Option<HeldBytes>,
 }
 
-/// Why an attempt is lost whose bytes the app's budget does not have.
-const TOO_LARGE: &str = "the turns of its app that are held together are too large";
+/// Why an attempt is lost whose bytes the app's budget does not have. Errors that say so end with it.
+pub const NO_ROOM: &str = "the turns of its app that are held together are too large";
 
 impl Default for Line {
     /// The line of a worker that has dialled in.
@@ -176,8 +176,8 @@ impl Line {
         }
         self.heard_ms = now_ms;
         if !self.has_room_for(bytes.len()) {
-            self.end(TOO_LARGE);
-            return Err(self.lost(TOO_LARGE));
+            self.end(NO_ROOM);
+            return Err(self.lost(NO_ROOM));
         }
         self.received.extend_from_slice(bytes);
         let taken = self.take_all();
@@ -236,7 +236,7 @@ impl Line {
             return Err("a turn is too large".to_owned());
         }
         if !stream.turn.extend(&whole) {
-            self.give_up(attempt, self.lost(TOO_LARGE));
+            self.give_up(attempt, self.lost(NO_ROOM));
             return Ok(());
         }
         if ends_turn(header.kind) && std::mem::take(&mut stream.is_awaited) {

@@ -209,7 +209,8 @@ impl Lines {
         open.map(|line| line.lock().connections).collect()
     }
 
-    pub(crate) fn cancel(&self, attempt: AttemptToken) {
-        self.lines.iter().any(|line| line.cancel(attempt));
+    /// Says whether it was on one of them.
+    pub(crate) fn cancel(&self, attempt: AttemptToken) -> bool {
+        self.lines.iter().any(|line| line.cancel(attempt))
     }
 }

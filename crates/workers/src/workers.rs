@@ -1,6 +1,6 @@
 //! Whose workers are where, and what is under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,7 @@ struct Shared {
     served: RwLock<BTreeMap<Program, Served>>,
     /// What gives an attempt up that is under way.
     under_way: Mutex<BTreeMap<AttemptToken, oneshot::Sender<()>>>,
+    cancelled: Mutex<Cancelled>,
     /// Attempts on streams of their own, between two turns, and whose they are.
     streams: Mutex<BTreeMap<AttemptToken, (Program, Stream)>>,
     /// Workers that have dialled in, whether they serve or not.
@@ -54,11 +55,40 @@ impl HttpWorkers {
             fetcher,
             served: RwLock::default(),
             under_way: Mutex::default(),
+            cancelled: Mutex::default(),
             streams: Mutex::default(),
             doors: Mutex::default(),
             lines: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
+    }
+}
+
+/// Attempts that were given up and that nothing was known of: a core may give one up before the exchange that it has asked for
+/// begins. The last of them are remembered.
+#[derive(Default)]
+struct Cancelled {
+    attempts: BTreeSet<AttemptToken>,
+    in_order: VecDeque<AttemptToken>,
+}
+
+impl Cancelled {
+    /// More than a core asks for in one round.
+    const REMEMBERED: usize = 1024;
+
+    fn note(&mut self, attempt: AttemptToken) {
+        if self.attempts.insert(attempt) {
+            self.in_order.push_back(attempt);
+        }
+        if self.in_order.len() > Self::REMEMBERED
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.attempts.remove(&oldest);
+        }
+    }
+
+    fn take(&mut self, attempt: AttemptToken) -> bool {
+        self.attempts.remove(&attempt)
     }
 }
 
@@ -71,7 +101,11 @@ struct UnderWay {
 impl UnderWay {
     fn begin(shared: &Arc<Shared>, attempt: AttemptToken) -> (Self, oneshot::Receiver<()>) {
         let (sender, given_up) = oneshot::channel();
-        shared.under_way().insert(attempt, sender);
+        if shared.cancelled.lock().unwrap_or_else(PoisonError::into_inner).take(attempt) {
+            let _ = sender.send(());
+        } else {
+            shared.under_way().insert(attempt, sender);
+        }
         (Self { shared: Arc::clone(shared), attempt }, given_up)
     }
 }
@@ -135,8 +169,16 @@ impl Shared {
         }
     }
 
-    async fn exchange(self: &Arc<Self>, deployment: &Deployment, turn: WorkerTurn) -> Result<Bytes, Error> {
-        let (under_way, given_up) = UnderWay::begin(self, turn.attempt);
+    /// Exchanges a turn, if its attempt has not been given up. `under_way` is what says so.
+    async fn exchange(
+        self: &Arc<Self>,
+        deployment: &Deployment,
+        turn: WorkerTurn,
+        (under_way, mut given_up): (UnderWay, oneshot::Receiver<()>),
+    ) -> Result<Bytes, Error> {
+        if given_up.try_recv().is_ok() {
+            return Err(given_up_error());
+        }
         let Some(url) = &deployment.url else {
             let line =
                 self.lines().get_mut(&deployment.name).and_then(|lines| lines.find(turn.attempt, turn.start_bytes > 0));
@@ -151,9 +193,11 @@ impl Shared {
             }
             self.exchange_on_stream(deployment, url, &turn).await
         };
+        // Its end counts for nothing, if it comes at the same time.
         tokio::select! {
+            biased;
+            Ok(()) = given_up => Err(given_up_error()),
             result = exchange => result,
-            _ = given_up => Err(given_up_error()),
         }
     }
 
@@ -177,7 +221,11 @@ impl Shared {
         let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
         let said = stream.turn(url, u64::try_from(left_ms).unwrap_or(u64::MAX)).await?;
         if stream.goes_on() {
-            self.streams().insert(turn.attempt, (turn.program, stream));
+            // Whoever gives it up takes it out of those under way first, and then from here.
+            let under_way = self.under_way();
+            if under_way.contains_key(&turn.attempt) {
+                self.streams().insert(turn.attempt, (turn.program, stream));
+            }
         } else {
             tokio::spawn(stream.end());
         }
@@ -191,7 +239,7 @@ impl Shared {
         }
         let (ended, what) = match result {
             Ok(_) => (Ended::Turn, ""),
-            Err(error) if *error == given_up_error() => return,
+            Err(error) if *error == given_up_error() || is_without_room(error) => return,
             Err(error) if error.code == ErrorCode::WorkerUnavailable => (Ended::Unsent, error.message.as_str()),
             Err(error) if error.code == ErrorCode::WorkerTimeout => (Ended::Late, error.message.as_str()),
             Err(error) => (Ended::Lost, error.message.as_str()),
@@ -217,6 +265,11 @@ fn invoke<'a>(deployment: &'a Deployment, turn: &WorkerTurn, mode: WorkerMode) -
         response_bytes: TURN_BYTES,
         budget: &deployment.budget,
     }
+}
+
+/// Whether an answer was lost that the worker has given: this node had no room for it.
+fn is_without_room(error: &Error) -> bool {
+    [millrace_fetch::NO_ROOM, millrace_func_remote::NO_ROOM].iter().any(|reason| error.message.ends_with(reason))
 }
 
 fn given_up_error() -> Error {
@@ -259,6 +312,8 @@ impl Workers for HttpWorkers {
 
     fn exchange(&self, mut turn: WorkerTurn) -> Exchanging {
         let shared = Arc::clone(&self.shared);
+        // At once, so that it can be given up from now on.
+        let under_way = UnderWay::begin(&shared, turn.attempt);
         Box::pin(async move {
             let began = Instant::now();
             let slot = match turn.slot {
@@ -268,7 +323,7 @@ impl Workers for HttpWorkers {
             let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             turn.timeout_ms = turn.timeout_ms.saturating_sub(waited_ms).max(1);
             let (deployment, gate) = shared.served(turn.program)?;
-            let result = shared.exchange(&deployment, turn).await;
+            let result = shared.exchange(&deployment, turn, under_way).await;
             shared.ended(&deployment, &gate, &result);
             drop(slot);
             result
@@ -287,8 +342,9 @@ impl Workers for HttpWorkers {
             return;
         }
         let Ok((deployment, _)) = self.shared.served(program) else { return };
-        if let Some(lines) = self.shared.lines().get(&deployment.name) {
-            lines.cancel(attempt);
+        let is_on_a_line = self.shared.lines().get(&deployment.name).is_some_and(|lines| lines.cancel(attempt));
+        if !is_on_a_line {
+            self.shared.cancelled.lock().unwrap_or_else(PoisonError::into_inner).note(attempt);
         }
     }
 
@@ -328,5 +384,46 @@ impl Workers for HttpWorkers {
             let url = WorkerUrl::parse(url)?;
             discovery_of(&shared.fetcher, &url, secret.as_deref()).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_fetch::Options;
+
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_is_given_up_before_it_begins_does_not_begin() {
+        let workers = HttpWorkers::new(HttpFetcher::new(&Options::default()));
+        let deployment =
+            br#"{"address":{"url":"http://127.0.0.1:1"},"discovery":{"protocol":{"min":1,"max":1},"services":[]}}"#;
+        let document = WorkerDocument::from_json(deployment).expect("valid");
+        workers.serve(Program(1), "bank", &document, Concurrency { of_worker: 1, of_services: vec![] });
+        workers.cancel(Program(1), [1; 16]);
+        let (_held, mut given_up) = UnderWay::begin(&workers.shared, [1; 16]);
+        assert_eq!(given_up.try_recv(), Ok(()));
+        let (_other, mut goes_on) = UnderWay::begin(&workers.shared, [2; 16]);
+        assert!(goes_on.try_recv().is_err());
+        workers.cancel(Program(1), [2; 16]);
+        assert_eq!(goes_on.try_recv(), Ok(()));
+        let (_again, mut once) = UnderWay::begin(&workers.shared, [1; 16]);
+        assert!(once.try_recv().is_err(), "it is remembered for one beginning");
+    }
+
+    #[test]
+    fn few_of_those_given_up_are_remembered() {
+        let mut cancelled = Cancelled::default();
+        let attempt = |number: usize| {
+            let mut attempt = [0; 16];
+            attempt[..8].copy_from_slice(&number.to_be_bytes());
+            attempt
+        };
+        (0..3 * Cancelled::REMEMBERED).for_each(|number| cancelled.note(attempt(number)));
+        assert_eq!(
+            (cancelled.attempts.len(), cancelled.in_order.len()),
+            (Cancelled::REMEMBERED, Cancelled::REMEMBERED)
+        );
+        assert!(!cancelled.take(attempt(0)) && cancelled.take(attempt(3 * Cancelled::REMEMBERED - 1)));
     }
 }
