@@ -1,7 +1,7 @@
 //! Workers that have dialled in, as the nodes tell each other of them.
 
 use millrace_base::limits;
-use millrace_guidance::{DIALLED_VERSIONS, Dialled};
+use millrace_guidance::{DIALLED_VERSIONS, Dialled, STREAMS_LEVEL};
 
 use super::{Cluster, locked};
 use crate::core::Shared;
@@ -13,6 +13,11 @@ pub(super) fn here(shared: &Shared) -> Vec<Dialled> {
 }
 
 impl Cluster {
+    /// Whether all nodes can exchange turns with workers on streams.
+    pub(crate) fn knows_streams(&self) -> bool {
+        self.guidance().feature_level >= STREAMS_LEVEL
+    }
+
     /// Whether a worker of this version is connected to another node that this one hears.
     pub(crate) fn has_dialled_elsewhere(&self, app: &str, version: u64, now_ns: u64) -> bool {
         let others = locked(&self.others);
