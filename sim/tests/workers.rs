@@ -27,7 +27,7 @@ use millrace_sim::world::{Plan, trace};
 const SEEDS: u64 = 700;
 
 /// Seeds within which each planted bug must be found, for each way to workers.
-const SEEDS_FOR_A_BUG: u64 = 100;
+const SEEDS_FOR_A_BUG: u64 = 400;
 
 /// Two keys of the first shard, and one of the second.
 fn keys() -> [String; 3] {
