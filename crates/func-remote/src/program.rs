@@ -40,7 +40,7 @@ impl RemoteProgram {
         let document = WorkerDocument::from_json(file).map_err(refused)?;
         document.address.check(document.secret.as_deref())?;
         let services = services_of(&document.discovery, app.limits.input_bytes)?;
-        Concurrency::new(&document.discovery, &app.workers).map_err(refused)?;
+        Concurrency::of_document(&document, &app.workers).map_err(refused)?;
         let (output_bytes, pending_operations) = (app.limits.output_bytes, app.limits.pending_operations);
         let told = ByteBudget::new(limits::WORKER_ATTEMPTS_BYTES, limits::WORKER_UNCOUNTED_BYTES);
         Ok(Self { document, services, output_bytes, pending_operations, told })

@@ -365,6 +365,8 @@ impl Deployments for CoreHandle {
     ) -> Result<Deployed, Error> {
         principal.require(Permission::Deploy)?;
         refuse_system_name(app)?;
+        let shared = self.shared();
+        let _held = if registration.worker.is_none() { Some(shared.dialling.lock().await) } else { None };
         let files = worker_apps::files_of(self, app, registration).await?;
         self.deploy(principal, app, files).await
     }

@@ -319,6 +319,7 @@ impl Found {
             bodies,
             is_log_closed,
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
+            dialling: tokio::sync::Mutex::new(()),
             is_backing_up: AtomicBool::new(false),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),

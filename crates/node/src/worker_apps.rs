@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use millrace_api::{AppFile, Permission, Principal, SharedWorkerLine, WorkerRegistration};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{DialledVersion, Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode};
+use millrace_func::{
+    AppSettings, Concurrency, DialledVersion, Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor,
+    WorkerMode,
+};
 use tokio::time::{sleep, timeout};
 
 use crate::apps::{CONFIGURATION, app_from_files};
@@ -35,12 +38,21 @@ pub(crate) async fn files_of(
 ) -> Result<Vec<AppFile>, Error> {
     let WorkerRegistration { worker, secret, settings } = registration;
     let Some(worker) = worker else {
+        let Some(settings) = settings.filter(|_| secret.is_none()) else {
+            let message = "name the worker's URL, or give the settings alone for workers that dial in";
+            return Err(Error::new(ErrorCode::BadRequest, message));
+        };
         let dialled = dialled(node, app).ok_or_else(|| {
             let message =
                 format!("no worker has dialled in for the app {app:?}: give the worker's URL, or let one dial in");
             Error::new(ErrorCode::AppRefused, message)
         })?;
-        let settings = settings.filter(|text| !text.trim().is_empty());
+        if let Ok(settings) = AppSettings::from_toml(&settings) {
+            // Later versions pass over what they do not have.
+            Concurrency::new(&dialled.discovery, &settings.workers)
+                .map_err(|message| Error::new(ErrorCode::AppRefused, message))?;
+        }
+        let settings = Some(settings).filter(|text| !text.trim().is_empty());
         return Ok(files(&WorkerDocument { settings, ..(*dialled).clone() }, None));
     };
     let shared = node.shared();
@@ -52,6 +64,11 @@ pub(crate) async fn files_of(
     let discovery = Discovery::from_json(&found).map_err(refused)?;
     if discovery.mode == WorkerMode::Stream && !address.may_be_http2() {
         let message = "the worker's mode \"stream\" needs HTTP/2: deploy it by a URL with the scheme h2c or https";
+        return Err(refused(message.to_owned()));
+    }
+    if discovery.mode == WorkerMode::Stream && !shared.cluster.as_ref().is_none_or(|cluster| cluster.knows_streams()) {
+        let message = "a node of the cluster has an earlier version, which does not know the mode \"stream\": install this \
+                       version everywhere first, or give the worker the mode \"request-reply\"";
         return Err(refused(message.to_owned()));
     }
     Ok(files(&WorkerDocument { address, secret, discovery, replaces: Vec::new(), settings: None }, settings))
@@ -163,6 +180,7 @@ async fn deploy_dialled(
     app: &str,
     document: &WorkerDocument,
 ) -> Result<(), Error> {
+    let _held = shared.dialling.lock().await;
     let document = match dialled(node, app) {
         Some(before) => document.clone().replacing(&before),
         None => document.clone(),

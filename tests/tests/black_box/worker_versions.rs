@@ -64,6 +64,9 @@ fn workers_that_dial_in_have_settings_that_their_next_version_keeps() {
     assert_problem(&give(&server, small), 422, "app-refused");
     let old = connect(&server, 1);
     assert_problem(&give(&server, "[limits]\ninput = 10\n"), 422, "app-refused");
+    assert_problem(&give(&server, "[workers.services]\nno_service = 2\n"), 422, "app-refused");
+    let without = server.request("PUT", "/apps/bank", &["content-type: application/json"], b"{}");
+    assert_problem(&without, 400, "bad-request");
     assert_eq!(large_input(&server).status, 200, "what was refused changes nothing");
     let given = give(&server, small);
     assert_eq!(given.status, 200, "{}", given.text());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use millrace_base::limits;
 use serde::Deserialize;
 
-use super::Discovery;
+use super::{Discovery, WorkerDocument};
 
 /// What an app's `millrace.toml` says of its workers. It overrides what they say themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -30,6 +30,20 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
+    /// What the deployment of a document allows. Where workers dial in, an earlier version's settings are kept: limits of services
+    /// that this version does not have are passed over then.
+    ///
+    /// # Errors
+    /// As [`Concurrency::new`].
+    pub fn of_document(document: &WorkerDocument, settings: &WorkerSettings) -> Result<Self, String> {
+        let mut settings = settings.clone();
+        if document.dials_in() {
+            let has = |name: &String| document.discovery.services.iter().any(|service| service.name == *name);
+            settings.services.retain(|name, _| has(name));
+        }
+        Self::new(&document.discovery, &settings)
+    }
+
     /// What a deployment allows.
     ///
     /// # Errors
@@ -102,5 +116,20 @@ mod tests {
             let settings = WorkerSettings { concurrency: None, services: [services].into() };
             assert!(Concurrency::new(&said, &settings).is_err());
         }
+    }
+
+    #[test]
+    fn a_version_that_dials_in_passes_over_limits_of_services_that_it_does_not_have() {
+        let document = |address: &str| {
+            let text = format!(
+                r#"{{"address":{address},"discovery":{{"protocol":{{"min":1,"max":1}},"services":[{{"name":"basket","handlers":[]}}]}}}}"#
+            );
+            WorkerDocument::from_json(text.as_bytes()).expect("valid")
+        };
+        let services = [("basket".to_owned(), 3), ("cart".to_owned(), 2)].into();
+        let settings = WorkerSettings { concurrency: None, services };
+        let read = Concurrency::of_document(&document(r#""dial-in""#), &settings).expect("valid");
+        assert_eq!(read.of_services, [Some(3)]);
+        assert!(Concurrency::of_document(&document(r#"{"url":"http://localhost:1"}"#), &settings).is_err());
     }
 }

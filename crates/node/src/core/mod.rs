@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     pub carrier: Option<Arc<Carrier>>,
     /// The run before this one has closed the log by a clean stop, or there was none.
     pub is_log_closed: bool,
+    /// Held from the look at what is deployed of an app whose workers dial in until what follows of it is deployed.
+    pub dialling: tokio::sync::Mutex<()>,
     /// One deployment at a time.
     pub deploying: tokio::sync::Mutex<DeployState>,
     /// One backup at a time.

@@ -50,7 +50,7 @@ impl CorePlatform {
         }
         if let Some(file) = app.files.get(WORKER_FILE)
             && let Ok(document) = WorkerDocument::from_json(file)
-            && let Ok(concurrency) = Concurrency::new(&document.discovery, &app.workers)
+            && let Ok(concurrency) = Concurrency::of_document(&document, &app.workers)
         {
             self.shared.outside.workers.serve(program, app.name.as_str(), &document, concurrency);
         }

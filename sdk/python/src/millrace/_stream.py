@@ -21,6 +21,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # The server wants a frame every 300 ms while it waits.
 _HEARTBEAT_SECONDS = 0.2
+# The server waits for a second until the answer has ended.
+_ENDING_SECONDS = 0.5
 _HEARTBEAT = encode(Type.HEARTBEAT, b"")
 
 
@@ -101,7 +103,11 @@ class Stream:
                     await self._take(frame)
             # If the handler has not ended, the server has given it up.
             self._end_attempt()
-            await asyncio.gather(*self._tasks)
+            if self._tasks:
+                # What is on its way goes out. A turn that another has overtaken never ends.
+                _, pending = await asyncio.wait(self._tasks, timeout=_ENDING_SECONDS)
+                for task in pending:
+                    task.cancel()
         except EndedEarly:
             return
         except ProtocolError as error:

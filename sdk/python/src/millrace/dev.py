@@ -156,10 +156,14 @@ def _give_settings(dialer: Dialer, url: str, app: str, settings: Path, ended: th
     while not dialer.ready.wait(_LOOK_SECONDS):
         if ended.is_set():
             return
-    with Client(url) as client:
-        reply = client.request("PUT", f"/apps/{app}", json={"settings": settings.read_text()})
-    if reply.status != 200:
-        print(f"{settings}: {reply.json()['detail']}; the settings before go on", file=sys.stderr, flush=True)
+    try:
+        with Client(url) as client:
+            reply = client.request("PUT", f"/apps/{app}", json={"settings": settings.read_text()})
+        problem = None if reply.status == 200 else reply.json().get("detail", reply.status)
+    except Exception as error:
+        problem = error
+    if problem is not None:
+        print(f"{settings}: {problem}; the settings before go on", file=sys.stderr, flush=True)
 
 
 def tell(attempt: Attempt, seconds: float) -> None:
