@@ -137,7 +137,7 @@ impl Node {
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
         assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
-        Found::open(directory, options, apps)?.start(engine, outside.into(), fronts, metrics)
+        Found::open(directory, options, apps)?.start((engine, outside.into()), fronts, metrics)
     }
 
     /// In a cluster: links this node to the others. Then it serves.
@@ -289,15 +289,14 @@ impl Found {
 
     fn start(
         self,
-        engine: EngineMaker,
-        outside: Outside,
+        (engine, outside): (EngineMaker, Outside),
         fronts: Fronts,
         metrics: NodeMetrics,
     ) -> Result<Node, StartError> {
         let Self { directory, options, cluster, kept, apps, pinned, bodies, body_threads, recovery } = self;
         let Recovery { mut stores, checkpoint, next_run, segments, replicas, given_up, is_log_closed } = recovery;
-        let (flusher_handle, flusher) = Flusher::new();
         let ((cores, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
+        let (flusher_handle, flusher) = Flusher::new();
         let shared = Arc::new(Shared {
             placement: Arc::new(Placement::in_turn(directory.shard_count(), options.cores)),
             clock: Arc::new(RealClock),
@@ -331,8 +330,8 @@ impl Found {
             options,
         });
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
-        let (drain, log) = (watch::Sender::new(false), log_of(&shared, directory.disk(""), next_run));
-        let drained = Arc::new(Barrier::new(shared.cores.len()));
+        let log = log_of(&shared, directory.disk(""), next_run);
+        let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let mut hosted = hosted_of(&shared, &mut stores, (replicas, &given_up), directory.result_names())?;
         let mut shards = shards_of(&shared, stores, directory.result_names())?;
         let entropy = KeyedEntropy::open(&directory, &RealRandom).map_err(StartError::Io)?;
