@@ -72,125 +72,82 @@ impl Fetcher for NoFetcher {
 /// Of a bucket's lifecycle.
 const DAY_MS: u64 = 50;
 
-/// A folder of a disk, as a disk.
-struct Below {
-    disk: SimDisk,
-    folder: String,
-}
-
-impl Below {
-    fn at(&self, path: &str) -> String {
-        if path.is_empty() { self.folder.clone() } else { format!("{}/{path}", self.folder) }
-    }
-}
-
-impl Disk for Below {
-    fn create_directory(&self, path: &str) -> io::Result<()> {
-        self.disk.create_directory(&self.at(path))
-    }
-
-    fn list(&self, path: &str) -> io::Result<Vec<DirectoryEntry>> {
-        self.disk.list(&self.at(path))
-    }
-
-    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.disk.open(&self.at(path))
-    }
-
-    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.disk.create(&self.at(path))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(&self.at(from), &self.at(to))
-    }
-
-    fn remove(&self, path: &str) -> io::Result<()> {
-        self.disk.remove(&self.at(path))
-    }
-
-    fn sync_directory(&self, path: &str) -> io::Result<()> {
-        self.disk.sync_directory(&self.at(path))
-    }
-
-    fn exists(&self, path: &str) -> io::Result<bool> {
-        self.disk.exists(&self.at(path))
-    }
-
-    fn available_bytes(&self) -> io::Result<u64> {
-        self.disk.available_bytes()
-    }
-}
-
-/// A data directory whose log, manifest and bodies are on a simulated disk. The rest, the checkpoint among it, is real: it has
-/// its own tests, and a power cut takes nothing of it here.
-struct Split {
+/// A folder of a data directory whose log, manifest and bodies are on a simulated disk. The rest, the checkpoint among it, is
+/// real: it has its own tests, and a power cut takes nothing of it here.
+struct Folder {
     simulated: SimDisk,
     real: RealDisk,
+    /// From the data directory on; empty: the directory itself.
+    path: String,
 }
 
-impl Split {
-    fn of(&self, path: &str) -> &dyn Disk {
-        let first = path.split('/').next().unwrap_or_default();
-        if ["log", "bodies"].contains(&first) || first.starts_with("manifest") { &self.simulated } else { &self.real }
+impl Folder {
+    /// Where something in this folder is: the disk, and the place on it.
+    fn at(&self, path: &str) -> (&dyn Disk, String) {
+        let parts: Vec<&str> = [self.path.as_str(), path].into_iter().filter(|part| !part.is_empty()).collect();
+        let place = parts.join("/");
+        let first = place.split('/').next().unwrap_or_default();
+        let is_simulated = ["log", "bodies"].contains(&first) || first.starts_with("manifest");
+        (if is_simulated { &self.simulated } else { &self.real }, place)
     }
 }
 
-impl Disk for Split {
+impl Disk for Folder {
     fn create_directory(&self, path: &str) -> io::Result<()> {
-        self.of(path).create_directory(path)
+        let (disk, place) = self.at(path);
+        disk.create_directory(&place)
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<DirectoryEntry>> {
-        self.of(path).list(path)
+        let (disk, place) = self.at(path);
+        disk.list(&place)
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.of(path).open(path)
+        let (disk, place) = self.at(path);
+        disk.open(&place)
     }
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.of(path).create(path)
+        let (disk, place) = self.at(path);
+        disk.create(&place)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.of(path_of_both(from, to)).rename(from, to)
+        let ((disk, from), (_, to)) = (self.at(from), self.at(to));
+        let first = |place: &str| place.split(['/', '.']).next().map(str::to_owned);
+        assert_eq!(first(&from), first(&to), "nothing is renamed from one disk to the other");
+        disk.rename(&from, &to)
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        self.of(path).remove(path)
+        let (disk, place) = self.at(path);
+        disk.remove(&place)
     }
 
     fn sync_directory(&self, path: &str) -> io::Result<()> {
-        if path.is_empty() {
-            self.simulated.sync_directory(path)?;
+        let (disk, place) = self.at(path);
+        if place.is_empty() {
+            self.simulated.sync_directory("")?;
         }
-        self.of(path).sync_directory(path)
+        disk.sync_directory(&place)
     }
 
     fn exists(&self, path: &str) -> io::Result<bool> {
-        self.of(path).exists(path)
+        let (disk, place) = self.at(path);
+        disk.exists(&place)
     }
 
     fn available_bytes(&self) -> io::Result<u64> {
-        self.real.available_bytes()
+        self.at("").0.available_bytes()
     }
 }
 
-/// Nothing is renamed from one disk to the other.
-fn path_of_both<'a>(from: &'a str, to: &str) -> &'a str {
-    assert_eq!(from.split(['/', '.']).next(), to.split(['/', '.']).next(), "{from} to {to}");
-    from
-}
-
-fn disks(folder: &Path, simulated: &SimDisk) -> DiskMaker {
-    let (real, simulated) = (folder.to_owned(), simulated.clone());
+fn disks(data: &Path, simulated: &SimDisk) -> DiskMaker {
+    let (data, simulated) = (data.to_owned(), simulated.clone());
     Arc::new(move |folder| {
-        let simulated = simulated.clone();
-        match folder {
-            "" => Arc::new(Split { simulated, real: RealDisk::new(&real) }),
-            folder => Arc::new(Below { disk: simulated, folder: folder.to_owned() }),
-        }
+        let (simulated, real) = (simulated.clone(), RealDisk::new(&data));
+        Arc::new(Folder { simulated, real, path: folder.to_owned() })
     })
 }
 
@@ -453,9 +410,9 @@ impl Client {
 }
 
 /// Bodies that are left on the disk.
-fn bodies_on(disk: &SimDisk) -> usize {
-    let below: Arc<dyn Disk> = Arc::new(Below { disk: disk.clone(), folder: "bodies".to_owned() });
-    let (bodies, _) = Bodies::open(below, BodyOptions { lanes: 1, ..BodyOptions::default() }).expect("it opens");
+fn bodies_on(data: &Path, disk: &SimDisk) -> usize {
+    let (bodies, _) = Bodies::open(disks(data, disk)("bodies"), BodyOptions { lanes: 1, ..BodyOptions::default() })
+        .expect("it opens");
     let (owned, next) = bodies.owners(Cursor::default(), 1000);
     assert!(next.is_none(), "there are more");
     owned.len()
@@ -510,13 +467,13 @@ fn run_with(fault: Fault) -> bool {
     let expected = *expected.lock().expect("not poisoned");
     // What nothing refers to goes at a start that follows a clean stop.
     for _ in 0..10 {
-        if bodies_on(&disk) == expected {
+        if bodies_on(folder.path(), &disk) == expected {
             break;
         }
         let idle = with_node(folder.path(), &disk, |_| tokio::time::sleep(Duration::from_millis(50)));
         idle.expect("it starts and stops");
     }
-    assert_eq!(bodies_on(&disk), expected, "{fault:?}: bodies that nothing refers to");
+    assert_eq!(bodies_on(folder.path(), &disk), expected, "{fault:?}: bodies that nothing refers to");
     is_met
 }
 

@@ -42,4 +42,4 @@ pub use queue::{Arrival, READ_AHEAD};
 pub use replicated::{ALONE, Hosted, Standing, apply_entry};
 pub use requests::{FastRead, Submitted};
 pub use typed_request::{Asked, Call, Enqueue, Request};
-pub use upkeep::FlushPolicy;
+pub use upkeep::{FlushPolicy, SHARD_TICK_MS};

@@ -47,7 +47,7 @@ const EVICT_BYTES: usize = 8 << 20;
 const RETRY_MS: u64 = 1_000;
 
 /// Every shard is ticked once in this time, a few at each of the core's ticks.
-const SHARD_TICK_MS: u64 = 1_000;
+pub const SHARD_TICK_MS: u64 = 1_000;
 
 pub(crate) struct Upkeep {
     /// The shard being flushed, and how far it is.

@@ -26,7 +26,7 @@ pub struct Duplex {
     status: StatusCode,
     response: Incoming,
     /// Gives the stream up before the connection gets its place back.
-    parts: GivenUp,
+    request: GivenUp,
     lease: Lease,
 }
 
@@ -61,9 +61,9 @@ impl Drop for GivenUp {
 }
 
 impl Duplex {
-    pub(crate) fn new(response: Response<Incoming>, parts: GivenUp, lease: Lease) -> Self {
+    pub(crate) fn new(response: Response<Incoming>, request: GivenUp, lease: Lease) -> Self {
         let (head, response) = response.into_parts();
-        Self { status: head.status, response, parts, lease }
+        Self { status: head.status, response, request, lease }
     }
 
     /// The response's status.
@@ -74,18 +74,18 @@ impl Duplex {
 
     /// Sends more of the request's body.
     pub fn send(&self, part: Bytes) {
-        self.parts.parts.push(part);
+        self.request.parts.push(part);
     }
 
     /// Ends the request's body. The response may go on.
     pub fn finish(&self) {
-        self.parts.parts.end();
+        self.request.parts.end();
     }
 
     /// Whether something of the request's body waits for the connection.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
-        self.parts.parts.has_unsent()
+        self.request.parts.has_unsent()
     }
 
     /// More of the response's body; `None` at its end. It may be dropped and called again.
@@ -108,8 +108,8 @@ impl Duplex {
 
     /// Nobody may be there any more: others take another connection.
     pub fn retire(&self) {
-        if let Some(share) = self.parts.share {
-            self.parts.shares.retire(&self.parts.key, share);
+        if let Some(share) = self.request.share {
+            self.request.shares.retire(&self.request.key, share);
         }
     }
 
@@ -128,7 +128,7 @@ impl Duplex {
             true
         };
         let has_ended = timeout(ENDING, ending).await == Ok(true);
-        self.parts.is_over = has_ended && self.parts.parts.are_sent();
+        self.request.is_over = has_ended && self.request.parts.are_sent();
     }
 
     /// Which of its connections the fetcher uses, for tests of what shares one.

@@ -73,20 +73,18 @@ impl From<Error> for Failure {
 }
 
 impl HttpFetcher {
-    /// As [`Fetcher::fetch`], and says more of a failure. The response's body counts for `budget`.
+    /// As [`Fetcher::fetch`], and says more of a failure. `is_http2`: over HTTP/2 from the first byte on, as the caller knows that
+    /// the server speaks it. The response's body counts for `budget`.
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn exchange(&self, request: FetchRequest, budget: &ByteBudget) -> Result<FetchResponse, Failure> {
-        self.shared.fetch(request, Protocol::Negotiated, budget).await
-    }
-
-    /// As [`HttpFetcher::exchange`], over HTTP/2 from the first byte on, as the caller knows that the server speaks it.
-    ///
-    /// # Errors
-    /// [`Failure`].
-    pub async fn exchange_http2(&self, request: FetchRequest, budget: &ByteBudget) -> Result<FetchResponse, Failure> {
-        self.shared.fetch(request, Protocol::Http2, budget).await
+    pub async fn exchange(
+        &self,
+        request: FetchRequest,
+        is_http2: bool,
+        budget: &ByteBudget,
+    ) -> Result<FetchResponse, Failure> {
+        self.shared.fetch(request, Protocol::of(is_http2), budget).await
     }
 
     /// Begins an exchange in both directions at once, over HTTP/2. The request's body begins with that of `request`, and
@@ -95,8 +93,7 @@ impl HttpFetcher {
     /// # Errors
     /// [`Failure`]. A server that speaks HTTP/1.1 was sent nothing.
     pub async fn open(&self, request: FetchRequest, is_http2: bool) -> Result<Duplex, Failure> {
-        let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Negotiated };
-        self.shared.open_duplex(request, protocol).await
+        self.shared.open_duplex(request, Protocol::of(is_http2)).await
     }
 }
 

@@ -28,6 +28,13 @@ pub(crate) enum Protocol {
     Http2,
 }
 
+impl Protocol {
+    /// `is_http2`: the caller knows that the server speaks it.
+    pub(crate) fn of(is_http2: bool) -> Self {
+        if is_http2 { Self::Http2 } else { Self::Negotiated }
+    }
+}
+
 /// The idle connections of all runtimes.
 pub(crate) struct Pool {
     idle: Mutex<Idle>,

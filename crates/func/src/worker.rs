@@ -19,7 +19,7 @@ pub use discovery::{
     Discovery, ProtocolRange, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
     connections,
 };
-pub use document::{DialledVersion, WORKER_FILE, WorkerAddress, WorkerDocument, worker_http_url};
+pub use document::{WORKER_FILE, WorkerAddress, WorkerDocument, worker_http_url, worker_may_be_http2};
 pub use slots::{Concurrency, WorkerSettings, WorkerSlot};
 
 use crate::Program;

@@ -366,9 +366,21 @@ impl Deployments for CoreHandle {
         principal.require(Permission::Deploy)?;
         refuse_system_name(app)?;
         let shared = self.shared();
-        let _held = if registration.worker.is_none() { Some(shared.dialling.lock().await) } else { None };
-        let files = worker_apps::files_of(self, app, registration).await?;
-        self.deploy(principal, app, files).await
+        match registration {
+            WorkerRegistration { worker: Some(worker), secret, settings } => {
+                let files = worker_apps::files_of(&shared, &worker, (secret, settings)).await?;
+                self.deploy(principal, app, files).await
+            }
+            WorkerRegistration { worker: None, secret: None, settings: Some(settings) } => {
+                let _held = shared.dialling.lock().await;
+                let files = worker_apps::files_with_settings(self, app, settings)?;
+                self.deploy(principal, app, files).await
+            }
+            WorkerRegistration { worker: None, .. } => {
+                let message = "name the worker's URL, or give the settings alone for workers that dial in";
+                Err(Error::new(ErrorCode::BadRequest, message))
+            }
+        }
     }
 
     fn connect_worker(&self, principal: &Principal, app: &str) -> Result<SharedWorkerLine, Error> {

@@ -418,9 +418,7 @@ fn take_lock(lock: &File) -> Result<(), ()> {
 
 fn real_disks(path: &Path) -> DiskMaker {
     let path = path.to_owned();
-    Arc::new(move |folder| {
-        Arc::new(if folder.is_empty() { RealDisk::new(&path) } else { RealDisk::new(path.join(folder)) })
-    })
+    Arc::new(move |folder| Arc::new(RealDisk::new(path.join(folder))))
 }
 
 /// Writes a file so that after a power cut it is there whole, as before, or not at all.

@@ -4,11 +4,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrace_api::{AppFile, Permission, Principal, SharedWorkerLine, WorkerRegistration};
+use millrace_api::{AppFile, Permission, Principal, SharedWorkerLine};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{
-    AppSettings, Concurrency, DialledVersion, Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor,
-    WorkerMode,
+    AppSettings, Concurrency, Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode,
 };
 use tokio::time::{sleep, timeout};
 
@@ -26,36 +25,31 @@ const ALONE: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Asks a worker what it serves, and makes the files of its app. Where no worker is named, those that dial in for the app get
-/// other settings.
+/// The files of an app whose workers dial in, with other settings. `dialling` of [`Shared`] is held until they are deployed.
+///
+/// # Errors
+/// `app-refused` when there is no such app, or the settings do not fit it.
+pub(crate) fn files_with_settings(node: &CoreHandle, app: &str, settings: String) -> Result<Vec<AppFile>, Error> {
+    let refused = |message: String| Error::new(ErrorCode::AppRefused, message);
+    let dialled = dialled(node, app).ok_or_else(|| {
+        refused(format!("no worker has dialled in for the app {app:?}: give the worker's URL, or let one dial in"))
+    })?;
+    let read = AppSettings::from_toml(&settings).map_err(|error| refused(error.to_string()))?;
+    // Later versions pass over what they do not have.
+    Concurrency::new(&dialled.discovery, &read.workers).map_err(refused)?;
+    let settings = Some(settings).filter(|text| !text.trim().is_empty());
+    Ok(files(&WorkerDocument { settings, ..(*dialled).clone() }, None))
+}
+
+/// Asks a worker what it serves, and makes the files of its app.
 ///
 /// # Errors
 /// `app-refused` when it cannot be reached, or serves nothing that can be deployed.
 pub(crate) async fn files_of(
-    node: &CoreHandle,
-    app: &str,
-    registration: WorkerRegistration,
+    shared: &Shared,
+    worker: &str,
+    (secret, settings): (Option<String>, Option<String>),
 ) -> Result<Vec<AppFile>, Error> {
-    let WorkerRegistration { worker, secret, settings } = registration;
-    let Some(worker) = worker else {
-        let Some(settings) = settings.filter(|_| secret.is_none()) else {
-            let message = "name the worker's URL, or give the settings alone for workers that dial in";
-            return Err(Error::new(ErrorCode::BadRequest, message));
-        };
-        let dialled = dialled(node, app).ok_or_else(|| {
-            let message =
-                format!("no worker has dialled in for the app {app:?}: give the worker's URL, or let one dial in");
-            Error::new(ErrorCode::AppRefused, message)
-        })?;
-        if let Ok(settings) = AppSettings::from_toml(&settings) {
-            // Later versions pass over what they do not have.
-            Concurrency::new(&dialled.discovery, &settings.workers)
-                .map_err(|message| Error::new(ErrorCode::AppRefused, message))?;
-        }
-        let settings = Some(settings).filter(|text| !text.trim().is_empty());
-        return Ok(files(&WorkerDocument { settings, ..(*dialled).clone() }, None));
-    };
-    let shared = node.shared();
     let address = WorkerAddress::Url(worker.trim_end_matches('/').to_owned());
     address.check(secret.as_deref())?;
     let refused = |message: String| Error::new(ErrorCode::AppRefused, message);
@@ -133,7 +127,7 @@ async fn take_up(
     let version = document.version();
     // It serves before the app does, so that nobody finds the app without a worker.
     shared.outside.workers.serve_by(app, &document, door);
-    match standing(dialled_version(node, app).as_ref(), version) {
+    match standing(dialled(node, app).as_deref(), version) {
         Standing::Serves => {}
         Standing::Deploys => deploy_dialled(node, shared, app, &document).await?,
         Standing::StandsBy => {
@@ -156,9 +150,9 @@ enum Standing {
     StandsBy,
 }
 
-fn standing(deployed: Option<&DialledVersion>, version: u64) -> Standing {
+fn standing(deployed: Option<&WorkerDocument>, version: u64) -> Standing {
     match deployed {
-        Some(deployed) if deployed.version == version => Standing::Serves,
+        Some(deployed) if deployed.version() == version => Standing::Serves,
         Some(deployed) if deployed.replaces.contains(&version) => Standing::StandsBy,
         _ => Standing::Deploys,
     }
@@ -168,10 +162,6 @@ fn standing(deployed: Option<&DialledVersion>, version: u64) -> Standing {
 fn dialled(node: &CoreHandle, app: &str) -> Option<Arc<WorkerDocument>> {
     let core = node.core().borrow();
     deploy::current(&core.programs.catalog, app).and_then(|loaded| loaded.dialled.clone())
-}
-
-fn dialled_version(node: &CoreHandle, app: &str) -> Option<DialledVersion> {
-    dialled(node, app).and_then(|document| document.dialled())
 }
 
 async fn deploy_dialled(
@@ -202,11 +192,12 @@ async fn stand_by(
     let mut alone = Duration::ZERO;
     while door.is_open() && alone < ALONE {
         sleep(LOOK).await;
-        let Some(deployed) = dialled_version(node, app) else { return };
+        let Some(deployed) = dialled(node, app) else { return };
         if standing(Some(&deployed), document.version()) != Standing::StandsBy {
             return;
         }
-        let is_served = shared.outside.workers.has_dialled(app, deployed.version) || elsewhere(shared, app, &deployed);
+        let version = deployed.version();
+        let is_served = shared.outside.workers.has_dialled(app, version) || elsewhere(shared, app, version);
         alone = if is_served { Duration::ZERO } else { alone + LOOK };
     }
     if door.is_open()
@@ -216,10 +207,10 @@ async fn stand_by(
     }
 }
 
-/// Whether a worker of the deployed version is connected to another node of the cluster.
-fn elsewhere(shared: &Shared, app: &str, deployed: &DialledVersion) -> bool {
+/// Whether a worker of this version is connected to another node of the cluster.
+fn elsewhere(shared: &Shared, app: &str, version: u64) -> bool {
     let now_ns = shared.clock.monotonic_ns();
-    shared.cluster.as_ref().is_some_and(|cluster| cluster.has_dialled_elsewhere(app, deployed.version, now_ns))
+    shared.cluster.as_ref().is_some_and(|cluster| cluster.has_dialled_elsewhere(app, version, now_ns))
 }
 
 #[cfg(test)]
@@ -228,8 +219,10 @@ mod tests {
 
     #[test]
     fn a_replaced_version_stands_by_and_a_new_one_is_deployed() {
-        let deployed = DialledVersion { version: 3, replaces: vec![1, 2] };
-        assert_eq!(standing(Some(&deployed), 3), Standing::Serves);
+        let document =
+            br#"{"address":"dial-in","discovery":{"protocol":{"min":1,"max":1},"services":[]},"replaces":[1,2]}"#;
+        let deployed = WorkerDocument::from_json(document).expect("valid");
+        assert_eq!(standing(Some(&deployed), deployed.version()), Standing::Serves);
         assert_eq!(standing(Some(&deployed), 1), Standing::StandsBy);
         assert_eq!(standing(Some(&deployed), 4), Standing::Deploys);
         assert_eq!(standing(None, 1), Standing::Deploys);

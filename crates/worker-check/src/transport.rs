@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_base::{ByteBudget, limits};
 use millrace_fetch::{Duplex, HttpFetcher, Options};
-use millrace_func::{FetchRequest, FetchTarget, worker_http_url};
+use millrace_func::{FetchRequest, FetchTarget, worker_http_url, worker_may_be_http2};
 use tokio::time::timeout;
 
 /// A case asks for nothing that takes longer.
@@ -146,7 +146,7 @@ impl Talk for HttpTalk<'_> {
 
 impl Transport for HttpTransport {
     fn has_streams(&self) -> bool {
-        self.is_http2 || self.url.starts_with("https:")
+        self.is_http2 || worker_may_be_http2(&self.url)
     }
 
     fn open(&self, ask: Ask) -> Result<Box<dyn Talk + '_>, String> {
@@ -157,13 +157,8 @@ impl Transport for HttpTransport {
 
     fn ask(&self, ask: Ask) -> Result<Reply, String> {
         let request = self.request(ask);
-        let response = self.runtime.block_on(async {
-            if self.is_http2 {
-                self.fetcher.exchange_http2(request, &ByteBudget::unlimited()).await
-            } else {
-                self.fetcher.exchange(request, &ByteBudget::unlimited()).await
-            }
-        });
+        let budget = ByteBudget::unlimited();
+        let response = self.runtime.block_on(self.fetcher.exchange(request, self.is_http2, &budget));
         let response = response.map_err(|failure| failure.error.message.to_string())?;
         let content_type = response.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let content_type = content_type.map(|(_, value)| value.clone()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The workers of one program.
 
 use millrace_base::{ByteBudget, Error};
-use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument, worker_http_url};
+use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument, worker_http_url, worker_may_be_http2};
 
 use crate::request::turns_budget;
 
@@ -30,7 +30,6 @@ pub(crate) struct WorkerUrl {
     http_url: String,
     path: String,
     is_http2: bool,
-    may_be_http2: bool,
 }
 
 impl WorkerUrl {
@@ -40,8 +39,7 @@ impl WorkerUrl {
         let (http_url, is_http2) = worker_http_url(&text);
         let http_url = http_url.into_owned();
         let path = FetchTarget::parse(&http_url)?.path_and_query().trim_end_matches('/').to_owned();
-        let may_be_http2 = WorkerAddress::Url(text.clone()).may_be_http2();
-        Ok(Self { text, http_url, path, is_http2, may_be_http2 })
+        Ok(Self { text, http_url, path, is_http2 })
     }
 
     /// URL and path of something below it.
@@ -56,7 +54,7 @@ impl WorkerUrl {
 
     /// Whether the worker speaks HTTP/2, or may choose it.
     pub(crate) fn may_be_http2(&self) -> bool {
-        self.may_be_http2
+        worker_may_be_http2(&self.text)
     }
 
     pub(crate) fn text(&self) -> &str {

@@ -70,12 +70,7 @@ pub(crate) fn lost(code: ErrorCode, url: &WorkerUrl, what: &str) -> Error {
 pub(crate) async fn ask(fetcher: &HttpFetcher, url: &WorkerUrl, request: WorkerRequest<'_>) -> Result<Bytes, Error> {
     let budget = request.budget;
     let request = fetch_request(url, request);
-    let exchanged = if url.is_http2() {
-        fetcher.exchange_http2(request, budget).await
-    } else {
-        fetcher.exchange(request, budget).await
-    };
-    match exchanged {
+    match fetcher.exchange(request, url.is_http2(), budget).await {
         Ok(response) if response.status == 200 => Ok(response.body),
         Ok(response) => Err(refused(url, response.status, &response.body)),
         Err(failure) => Err(failed(url, &failure)),

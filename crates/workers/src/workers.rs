@@ -101,7 +101,7 @@ struct UnderWay {
 impl UnderWay {
     fn begin(shared: &Arc<Shared>, attempt: AttemptToken) -> (Self, oneshot::Receiver<()>) {
         let (sender, given_up) = oneshot::channel();
-        if shared.cancelled.lock().unwrap_or_else(PoisonError::into_inner).take(attempt) {
+        if shared.cancelled().take(attempt) {
             let _ = sender.send(());
         } else {
             shared.under_way().insert(attempt, sender);
@@ -119,6 +119,10 @@ impl Drop for UnderWay {
 impl Shared {
     fn under_way(&self) -> MutexGuard<'_, BTreeMap<AttemptToken, oneshot::Sender<()>>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancelled(&self) -> MutexGuard<'_, Cancelled> {
+        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn streams(&self) -> MutexGuard<'_, BTreeMap<AttemptToken, (Program, Stream)>> {
@@ -344,7 +348,7 @@ impl Workers for HttpWorkers {
         let Ok((deployment, _)) = self.shared.served(program) else { return };
         let is_on_a_line = self.shared.lines().get(&deployment.name).is_some_and(|lines| lines.cancel(attempt));
         if !is_on_a_line {
-            self.shared.cancelled.lock().unwrap_or_else(PoisonError::into_inner).note(attempt);
+            self.shared.cancelled().note(attempt);
         }
     }
 

@@ -113,15 +113,21 @@ def test_a_worker_that_computes_for_long_is_heard_and_one_that_is_blocked_is_giv
         assert runs.of("blocks") == 3, "the first attempt was void"
 
 
-def test_a_worker_that_is_killed_in_the_middle_has_done_nothing(node: Node, worker: WorkerProcess, runs: Runs) -> None:
+def slow_call(node: Node, seconds: float) -> tuple[threading.Thread, list[Any]]:
+    """Begins a call that takes a while, and where its answer will be."""
     answers: list[Any] = []
 
     def call() -> None:
         with Client(node.url) as client:
-            answers.append(post(client, "/call/account/a/slow", {"seconds": 1.5, "then": 5}))
+            answers.append(post(client, "/call/account/a/slow", {"seconds": seconds, "then": 5}))
 
     thread = threading.Thread(target=call)
     thread.start()
+    return thread, answers
+
+
+def test_a_worker_that_is_killed_in_the_middle_has_done_nothing(node: Node, worker: WorkerProcess, runs: Runs) -> None:
+    thread, answers = slow_call(node, 1.5)
     runs.until("slow", 1)
     worker.kill()
     worker.start()
@@ -131,14 +137,7 @@ def test_a_worker_that_is_killed_in_the_middle_has_done_nothing(node: Node, work
 
 
 def test_a_worker_that_reads_no_more_is_given_up_and_found_again(node: Node, worker: WorkerProcess, runs: Runs) -> None:
-    answers: list[Any] = []
-
-    def call() -> None:
-        with Client(node.url) as client:
-            answers.append(post(client, "/call/account/a/slow", {"seconds": 1.0, "then": 5}))
-
-    thread = threading.Thread(target=call)
-    thread.start()
+    thread, answers = slow_call(node, 1.0)
     runs.until("slow", 1)
     time.sleep(0.4)  # The answer has begun.
     os.kill(worker.id, signal.SIGSTOP)

@@ -2,6 +2,7 @@
 //! pass while the node is down, or while the clock jumps over them, are made up for by one call.
 
 use millrace_base::{EntityKey, ShardId, UnixMillis, shard_of_key};
+use millrace_driver::SHARD_TICK_MS;
 use millrace_format::{ScheduleRecord, Write};
 
 use super::{Entries, View};
@@ -57,9 +58,6 @@ fn note(fired: &mut Fired, entry: &LoggedEntry, write: &Write, schedule: &Recurr
     fired.due = Some(record.due);
     Ok(())
 }
-
-/// How often a shard looks at its schedules (`driver`).
-const SHARD_TICK_MS: u64 = 1_000;
 
 /// `is_started`: nothing that is due can be overdue, as every shard has just been started.
 pub fn check(view: &mut View<'_, Node>, entries: &Entries, is_started: bool) -> Result<(), String> {

@@ -97,7 +97,7 @@ fn fetcher() -> HttpFetcher {
 
 fn spawn(fetcher: &HttpFetcher, request: FetchRequest) -> tokio::task::JoinHandle<Result<FetchResponse, Failure>> {
     let fetcher = fetcher.clone();
-    tokio::spawn(async move { fetcher.exchange_http2(request, &ByteBudget::unlimited()).await })
+    tokio::spawn(async move { fetcher.exchange(request, true, &ByteBudget::unlimited()).await })
 }
 
 async fn all(fetcher: &HttpFetcher, count: usize, request: &FetchRequest) {
@@ -115,8 +115,8 @@ async fn requests_share_one_connection() {
     let body = Bytes::from(vec![b'x'; 3 << 20]);
     let request =
         FetchRequest { method: "POST".to_owned(), body: body.clone(), response_bytes: 4 << 20, ..server.get("/body") };
-    assert_eq!(fetcher.exchange_http2(request, &ByteBudget::unlimited()).await.expect("an answer").body, body);
-    let said = fetcher.exchange_http2(server.get("/a?b=c"), &ByteBudget::unlimited()).await.expect("an answer").body;
+    assert_eq!(fetcher.exchange(request, true, &ByteBudget::unlimited()).await.expect("an answer").body, body);
+    let said = fetcher.exchange(server.get("/a?b=c"), true, &ByteBudget::unlimited()).await.expect("an answer").body;
     assert_eq!(said, format!("GET http://{}/a?b=c None", server.address));
     assert_eq!(server.counts.accepted(), 1);
 }
@@ -158,7 +158,7 @@ async fn after_an_exchange_that_was_late_others_take_a_new_connection() {
     let (server, fetcher) = (Server2::start(200, LONG).await, fetcher());
     let other = spawn(&fetcher, server.get("/delay/500"));
     let late = FetchRequest { timeout_ms: 100, ..server.get("/delay/60000") };
-    assert!(fetcher.exchange_http2(late, &ByteBudget::unlimited()).await.expect_err("late").is_late);
+    assert!(fetcher.exchange(late, true, &ByteBudget::unlimited()).await.expect_err("late").is_late);
     all(&fetcher, 1, &server.get("/")).await;
     assert_eq!(server.counts.accepted(), 2);
     assert_eq!(other.await.expect("no panic").expect("an answer").status, 200);
@@ -197,10 +197,10 @@ async fn idle_connections_are_closed_and_give_way() {
 async fn what_a_server_sends_is_bounded() {
     let (server, fetcher) = (Server2::start(200, LONG).await, fetcher());
     for path in ["/headers/200", "/headers/20000"] {
-        assert!(!fetcher.exchange_http2(server.get(path), &ByteBudget::unlimited()).await.expect_err(path).is_unsent);
+        assert!(!fetcher.exchange(server.get(path), true, &ByteBudget::unlimited()).await.expect_err(path).is_unsent);
     }
     let small = FetchRequest { response_bytes: 3, ..server.get("/") };
-    let failure = fetcher.exchange_http2(small, &ByteBudget::unlimited()).await.expect_err("too large");
+    let failure = fetcher.exchange(small, true, &ByteBudget::unlimited()).await.expect_err("too large");
     assert!(failure.error.message.contains("more than 3 bytes"), "{failure:?}");
     all(&fetcher, 1, &server.get("/headers/20")).await;
 }
@@ -209,8 +209,11 @@ async fn what_a_server_sends_is_bounded() {
 async fn a_server_of_http1_is_no_server_of_http2() {
     let (server, fetcher) = (Server::start().await, fetcher());
     let request = FetchRequest { timeout_ms: 1_000, ..server.get("/echo") };
-    fetcher.exchange_http2(request, &ByteBudget::unlimited()).await.expect_err("another protocol");
-    assert_eq!(fetcher.exchange(server.get("/echo"), &ByteBudget::unlimited()).await.expect("an answer").status, 200);
+    fetcher.exchange(request, true, &ByteBudget::unlimited()).await.expect_err("another protocol");
+    assert_eq!(
+        fetcher.exchange(server.get("/echo"), false, &ByteBudget::unlimited()).await.expect("an answer").status,
+        200
+    );
 }
 
 #[tokio::test]
@@ -244,7 +247,9 @@ async fn over_tls_the_server_chooses_if_it_is_asked() {
     let url = format!("https://localhost:{port}/a");
     let fetches = (0..40).map(|_| (offers.clone(), get(&url)));
     let fetches: Vec<_> = fetches
-        .map(|(offers, request)| tokio::spawn(async move { offers.exchange(request, &ByteBudget::unlimited()).await }))
+        .map(|(offers, request)| {
+            tokio::spawn(async move { offers.exchange(request, false, &ByteBudget::unlimited()).await })
+        })
         .collect();
     for fetched in fetches {
         let said = fetched.await.expect("no panic").expect("an answer").body;
@@ -256,7 +261,7 @@ async fn over_tls_the_server_chooses_if_it_is_asked() {
     let failure = both_ways.map(|_| ()).expect_err("no answer");
     assert!(failure.is_late && !failure.is_unsent, "{failure:?}");
     let does_not = HttpFetcher::new(&Options { roots, ..Options::default() });
-    does_not.exchange(get(&url), &ByteBudget::unlimited()).await.expect_err("it speaks HTTP/1.1 only");
+    does_not.exchange(get(&url), false, &ByteBudget::unlimited()).await.expect_err("it speaks HTTP/1.1 only");
     assert_eq!(counts.requests(), 41);
     listening.abort();
 }

@@ -45,13 +45,18 @@ pub fn worker_http_url(url: &str) -> (Cow<'_, str>, bool) {
     }
 }
 
+/// Whether requests to a worker at this URL may be HTTP/2. Over TLS the worker chooses.
+#[must_use]
+pub fn worker_may_be_http2(url: &str) -> bool {
+    let (url, is_http2) = worker_http_url(url);
+    is_http2 || url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
+}
+
 impl WorkerAddress {
-    /// Whether requests to them may be HTTP/2. Over TLS the worker chooses.
+    /// As [`worker_may_be_http2`]; those that dial in are not asked.
     #[must_use]
     pub fn may_be_http2(&self) -> bool {
-        let WorkerAddress::Url(url) = self else { return false };
-        let (url, is_http2) = worker_http_url(url);
-        is_http2 || url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"))
+        matches!(self, WorkerAddress::Url(url) if worker_may_be_http2(url))
     }
 
     /// Refuses workers that anybody could be, or could invoke.
@@ -102,15 +107,6 @@ pub struct WorkerDocument {
     pub settings: Option<String>,
 }
 
-/// Which workers that dial in serve an app.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DialledVersion {
-    /// As [`WorkerDocument::version`].
-    pub version: u64,
-    /// As [`WorkerDocument::replaces`].
-    pub replaces: Vec<u64>,
-}
-
 /// How many replaced versions are remembered. A worker of an older one counts as new.
 const REPLACED_VERSIONS: usize = 64;
 
@@ -150,12 +146,6 @@ impl WorkerDocument {
     #[must_use]
     pub fn dials_in(&self) -> bool {
         self.address == WorkerAddress::DialIn
-    }
-
-    /// Which version this is, if its workers dial in.
-    #[must_use]
-    pub fn dialled(&self) -> Option<DialledVersion> {
-        self.dials_in().then(|| DialledVersion { version: self.version(), replaces: self.replaces.clone() })
     }
 
     /// The same document, which remembers that it has replaced `before`, and keeps its settings.

@@ -10,11 +10,13 @@ use bytes::Bytes;
 use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal, RouteReply, RouteRequest};
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::{
-    ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, HandlerId, Host, NestedCall, Offload, OperationId,
-    Output, Program, Route, Service, Start, Step,
+    ActivationId, App, Engine, HandlerId, Host, NestedCall, Offload, OperationId, Output, Program, Route, Service,
+    Start, Step,
 };
 use millrace_node::{CoreHandle, Durability, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use tokio::sync::watch;
+
+use crate::outside::NoFetcher;
 
 // Handler 0 gives its input back.
 /// Breaks the shard at once.
@@ -74,14 +76,6 @@ impl Engine for Breaking {
     }
 
     fn cancel(&self, _: ActivationId) {}
-}
-
-struct NoFetcher;
-
-impl Fetcher for NoFetcher {
-    fn fetch(&self, _: FetchRequest) -> Fetching {
-        Box::pin(async { Err(Error::new(ErrorCode::FetchFailed, "there is nothing outside")) })
-    }
 }
 
 async fn call(node: &CoreHandle, key: &[u8], handler: &str) -> Result<Bytes, ErrorCode> {

@@ -10,10 +10,7 @@ use bytes::Bytes;
 use millrace_api::{AppFile, CallRequest, Calls, Deployments, Error, ErrorCode, HandlerKind, Principal, Serving};
 use millrace_base::{IdempotencyKey, Name, Value};
 use millrace_driver::FlushPolicy;
-use millrace_func::{
-    ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, Host, OperationId, Output, Program, Service, Start,
-    Step,
-};
+use millrace_func::{ActivationId, App, Engine, Host, OperationId, Output, Program, Service, Start, Step};
 use millrace_node::{
     ClusterOptions, CoreHandle, DataDirectory, EngineMaker, Fronts, Member, Node, NodeMetrics, NodeOptions,
 };
@@ -22,6 +19,7 @@ use millrace_replica::NodeId;
 use tokio::sync::{mpsc as jobs, oneshot, watch};
 
 use crate::cut_link::CutLink;
+use crate::outside::NoFetcher;
 
 const SHARDS: u16 = 6;
 const CLUSTER: ClusterId = ClusterId([7; 16]);
@@ -73,14 +71,6 @@ impl Engine for Counting {
     }
 
     fn cancel(&self, _: ActivationId) {}
-}
-
-struct NoFetcher;
-
-impl Fetcher for NoFetcher {
-    fn fetch(&self, _: FetchRequest) -> Fetching {
-        Box::pin(async { Err(Error::new(ErrorCode::FetchFailed, "there is nothing outside")) })
-    }
 }
 
 enum Job {

@@ -4,4 +4,5 @@ mod broken_shard;
 mod cluster;
 mod cut_link;
 mod metrics;
+mod outside;
 mod records;

@@ -7,15 +7,14 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal};
+use millrace_api::{CallRequest, Calls, Error, HandlerKind, Principal};
 use millrace_base::{Name, ShardId, Value, ValueKind, shard_of_key};
-use millrace_func::{
-    ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, Host, OperationId, Output, Program, Service, Start,
-    Step,
-};
+use millrace_func::{ActivationId, App, Engine, Host, OperationId, Output, Program, Service, Start, Step};
 use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+
+use crate::outside::NoFetcher;
 
 const CORES: usize = 2;
 
@@ -66,14 +65,6 @@ impl Engine for Slow {
     }
 
     fn cancel(&self, _: ActivationId) {}
-}
-
-struct NoFetcher;
-
-impl Fetcher for NoFetcher {
-    fn fetch(&self, _: FetchRequest) -> Fetching {
-        Box::pin(async { Err(Error::new(ErrorCode::FetchFailed, "there is nothing outside")) })
-    }
 }
 
 fn entities(metrics: &NodeMetrics) -> usize {

@@ -63,6 +63,13 @@ fn status(bench: &Bench<'_>, change: impl FnOnce(Envelope) -> Envelope) -> Resul
     Ok(bench.open(change(bench.begin(attempt, &start)), start.into())?.status())
 }
 
+/// What waits gets its result, and ends.
+fn goes_on_to_its_end(run: &mut Run<'_, '_>, who: &str) -> Result<(), String> {
+    run.answer(&mut |_, _| Some(result(&json!(9))))?;
+    let frames = run.turn()?;
+    same(&format!("whether {who} ends"), &run.take(frames)?.is_some(), &true)
+}
+
 pub(super) const CASES: &[Case] = &[
     Case { name: "stream/output", expected: "OUTPUT comes while the request goes on", run: echo },
     Case {
@@ -135,9 +142,7 @@ pub(super) const CASES: &[Case] = &[
             let came = run.talk()?.next()?.unwrap_or_default();
             let header = FrameHeader::read(&came).map_err(|error| error.to_string())?;
             same("whether it is HEARTBEAT", &header.is_some_and(|header| is_heartbeat(header.kind)), &true)?;
-            run.answer(&mut |_, _| Some(result(&json!(9))))?;
-            let frames = run.turn()?;
-            same("whether the handler ends", &run.take(frames)?.is_some(), &true)
+            goes_on_to_its_end(&mut run, "the handler")
         },
     },
     Case {
@@ -185,9 +190,7 @@ pub(super) const CASES: &[Case] = &[
             let error = FrameError { code: "cancelled".to_owned(), message: "over".to_owned(), detail: Bytes::new() };
             cancelled.talk()?.send(frame(&ServerFrame::Cancel(error)));
             drop((cancelled, reset));
-            kept.answer(&mut |_, _| Some(result(&json!(9))))?;
-            let frames = kept.turn()?;
-            same("whether the other ends", &kept.take(frames)?.is_some(), &true)
+            goes_on_to_its_end(&mut kept, "the other")
         },
     },
     Case {
