@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 
 use crate::attempt::{Asked, Attempt, as_frame_error, broken};
 use crate::fetch::fetch_request;
+use crate::objects::{ObjectPlace, begin_object};
 use crate::operations::{begin_record, rows};
 use crate::program::RemoteProgram;
 use crate::reply::route_reply;
@@ -120,6 +121,9 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         WorkerFrame::Record { operation, type_name, id, request } => {
             attempt.began(operation, Asked::Record, begin_record(&type_name, &id, &request, host)?);
         }
+        WorkerFrame::Object { operation, bucket, key, request, body } => {
+            object(program, attempt, operation, (&bucket, &key), (&request, body), host)?;
+        }
         WorkerFrame::Log { level, line } => host.log(log_level(level), &line),
         WorkerFrame::Hello { .. } => return Err(broken("HELLO inside an attempt")),
         WorkerFrame::Output(_)
@@ -128,6 +132,20 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         | WorkerFrame::Heartbeat
         | WorkerFrame::Resumed { .. } => {}
     }
+    Ok(())
+}
+
+fn object(
+    program: &RemoteProgram,
+    attempt: &mut Attempt,
+    operation: u32,
+    (bucket, key): (&str, &str),
+    (request, body): (&[u8], Bytes),
+    host: &mut dyn Host,
+) -> Result<(), Error> {
+    let place = ObjectPlace { app_id: &program.app_id, bucket, key };
+    let (answer, begun) = begin_object(&place, request, body, host)?;
+    attempt.began(operation, Asked::Object(answer), begun);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ import uvicorn
 from processes import hypercorn_worker
 
 import millrace
-from millrace._protocol.frames import Frame, Type, decode_all, encode
+from millrace._protocol.frames import VERSION, Frame, Type, decode_all, encode
 from millrace.check import Check
 
 BINARY = os.environ.get("MILLRACE_BINARY", "")
@@ -43,8 +43,15 @@ def checked(url: str, secret_file: str, *arguments: str) -> tuple[int, dict[str,
     return done.returncode, {outcome["case"]: outcome for outcome in json.loads(done.stdout)}
 
 
-def failed(cases: dict[str, dict[str, Any]]) -> list[str]:
-    return [name for name, outcome in cases.items() if outcome["verdict"] != "passed" and not is_no_stream(outcome)]
+def failed(cases: dict[str, dict[str, Any]], version: int = VERSION) -> list[str]:
+    """Those of a worker that speaks this version of the protocol."""
+
+    def is_fine(outcome: dict[str, Any]) -> bool:
+        if version < 4 and outcome["case"].startswith("objects/"):
+            return bool(outcome["verdict"] == "skipped")
+        return outcome["verdict"] == "passed" or is_no_stream(outcome)
+
+    return [name for name, outcome in cases.items() if not is_fine(outcome)]
 
 
 def is_no_stream(outcome: dict[str, Any]) -> bool:
@@ -71,7 +78,7 @@ def test_the_node_worker(secret_file: str) -> None:
         worker.kill()
         worker.wait()
         worker.stdout.close()
-    assert (status, failed(cases)) == (0, [])
+    assert (status, failed(cases, version=3)) == (0, [])
 
 
 # -- workers that break one rule each --------------------------------------------------------------
