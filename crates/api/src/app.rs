@@ -26,6 +26,26 @@ pub struct AppInfo {
     pub services: Vec<ServiceInfo>,
 }
 
+/// One version of an app, and what runs in it. Nothing new begins in one that is not deployed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AppVersion {
+    /// The fingerprint of its files.
+    #[serde(with = "fingerprint_text")]
+    pub version: u64,
+    /// Whether it is the one that takes calls.
+    pub is_deployed: bool,
+    /// The URL of its workers, where the server dials them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_url: Option<String>,
+    /// Workflows that began in it and have not ended. They stay with it.
+    pub workflows: u64,
+    /// Whether there may be more than that, as there are too many to count them all.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_more_workflows: bool,
+    /// Transactions and routes under way in it at the node that answers.
+    pub transactions: u64,
+}
+
 /// A built-in app as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemApp {

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use crate::{
-    AppFile, AppInfo, AppSchemas, Deployed, Error, ErrorCode, Principal, SharedWorkerLine, SystemApp,
+    AppFile, AppInfo, AppSchemas, AppVersion, Deployed, Error, ErrorCode, Principal, SharedWorkerLine, SystemApp,
     WorkerRegistration,
 };
 
@@ -41,6 +41,11 @@ pub trait Deployments: Clone + 'static {
 
     /// The deployed apps, by name.
     fn apps(&self, principal: &Principal) -> impl Future<Output = Result<Vec<AppInfo>, Error>>;
+
+    /// The versions of an app, and what runs in each.
+    fn app_versions(&self, _principal: &Principal, _app: &str) -> impl Future<Output = Result<Vec<AppVersion>, Error>> {
+        async { Err(Error::new(ErrorCode::NotYetSupported, "this server does not count what runs in a version")) }
+    }
 
     /// The schemas of handlers that the principal may call or read, or of all for whoever may deploy.
     fn handler_schemas(&self, _principal: &Principal) -> Vec<AppSchemas> {

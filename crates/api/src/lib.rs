@@ -24,8 +24,8 @@ mod serving;
 mod worker_line;
 
 pub use app::{
-    AppFile, AppInfo, AppSchemas, Deployed, HandlerInfo, HandlerKind, HandlerSchemas, RouteInfo, ServiceInfo,
-    SharedService, SystemApp, WorkerRegistration,
+    AppFile, AppInfo, AppSchemas, AppVersion, Deployed, HandlerInfo, HandlerKind, HandlerSchemas, RouteInfo,
+    ServiceInfo, SharedService, SystemApp, WorkerRegistration,
 };
 pub use backups::{BackupPieces, Backups};
 pub use begun::{Begun, Waiting};

@@ -310,6 +310,14 @@ impl Client {
         parse(&self.get("/apps").await?.body)
     }
 
+    /// An app with its versions and what runs in each, as the server describes it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn app_versions(&self, app: &str) -> Result<serde_json::Value, ClientError> {
+        parse(&self.get(&format!("/apps?app={}", segment(app))).await?.body)
+    }
+
     /// Whether the node serves. A reply that says "not now" is no error. A missing reply is one.
     ///
     /// # Errors

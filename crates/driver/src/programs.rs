@@ -185,6 +185,18 @@ impl<P: Platform> Core<P> {
             || self.shards().any(|shard| shard.needs_program(program))
     }
 
+    /// How many transactions run here in each loaded version of an app. Those of routes that have called nothing yet are among
+    /// them. A transaction of several shards counts on each.
+    #[must_use]
+    pub fn transactions_by_version(&self, app: &str) -> Vec<(u64, usize)> {
+        let count = |program: Program| {
+            let unplaced = self.unplaced.values().filter(|(unplaced, _)| unplaced.program() == program).count();
+            unplaced + self.shards().map(|shard| shard.transactions_in(program)).sum::<usize>()
+        };
+        let versions = self.programs.catalog.versions_of(app);
+        versions.map(|(program, loaded)| (loaded.version, count(program))).collect()
+    }
+
     /// The versions that this core needs. `None` where it is not known yet: workflows of an earlier run have not all been
     /// looked at.
     pub fn versions(&mut self) -> Option<CoreVersions> {

@@ -8,7 +8,7 @@ use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::{
     App, FetchPolicy, Grants, HandlerId, HandlerKind, Limits, Program, RetryPolicy, RetrySettings, Route, RouteId,
-    Service, WORKER_FILE, WorkerDocument,
+    Service, WORKER_FILE, WorkerAddress, WorkerDocument,
 };
 
 /// One loaded app version.
@@ -26,6 +26,8 @@ pub struct Loaded {
     pub grants: Grants,
     /// Whether its handlers run on workers.
     pub is_on_workers: bool,
+    /// The URL of its workers, where the server dials them.
+    pub worker_url: Option<String>,
     /// Of one whose workers dial in: what they said that they serve.
     pub dialled: Option<Arc<WorkerDocument>>,
     /// What its workers say of inputs and outputs.
@@ -48,6 +50,10 @@ impl Loaded {
             fetch: app.fetch.clone(),
             grants: app.grants.clone(),
             is_on_workers: app.files.contains_key(WORKER_FILE),
+            worker_url: document.as_ref().and_then(|document| match &document.address {
+                WorkerAddress::Url(url) => Some(url.clone()),
+                WorkerAddress::DialIn => None,
+            }),
             dialled: document.as_ref().filter(|document| document.dials_in()).cloned().map(Arc::new),
             schemas: document.map(|document| document.discovery.schemas()).unwrap_or_default(),
             retry: app.retry.clone(),
@@ -200,6 +206,12 @@ impl Catalog {
     #[must_use]
     pub fn has_workers(&self) -> bool {
         self.programs.values().any(|loaded| loaded.is_on_workers)
+    }
+
+    /// The loaded versions of an app: the one that serves, and those that were replaced.
+    pub fn versions_of<'a>(&'a self, app: &'a str) -> impl Iterator<Item = (Program, &'a Loaded)> {
+        let of_app = self.programs.iter().filter(move |(_, loaded)| loaded.app.as_str() == app);
+        of_app.map(|(program, loaded)| (*program, loaded))
     }
 
     /// A loaded program.

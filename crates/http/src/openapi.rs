@@ -205,6 +205,7 @@ fn schemas() -> Value {
                 "name": text(),
                 "version": { "type": "string", "pattern": "^[0-9a-f]{16}$", "description": "A fingerprint of the app's files." },
                 "services": { "type": "array", "items": reference("Service") },
+                "versions": { "type": "array", "items": reference("AppVersion"), "description": "Of the app that was asked for: the deployed version first." },
                 "warnings": { "type": "array", "items": text(), "description": "In the answer to a deployment, if there are any: what whoever deploys should know." },
             },
         },
@@ -238,6 +239,7 @@ fn schemas() -> Value {
         ("Failure", failure_schema()),
         ("Signal", signal_schema()),
         ("DeadLetter", dead_letter_schema()),
+        ("AppVersion", app_version_schema()),
         ("Schedule", schedule_schema()),
         ("S3User", s3_user_schema()),
         ("S3AccessKey", s3_access_key_schema()),
@@ -252,6 +254,21 @@ fn schemas() -> Value {
 
 /// A test compares them with what the operation takes.
 const INVOCATION_STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];
+
+fn app_version_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["version", "is_deployed", "workflows", "transactions"],
+        "properties": {
+            "version": { "type": "string", "pattern": "^[0-9a-f]{16}$" },
+            "is_deployed": { "type": "boolean", "description": "Whether it takes calls." },
+            "worker_url": { "type": "string", "description": "Where its workers are, if the server dials them." },
+            "workflows": { "type": "integer", "description": "Those that began in it and have not ended: they stay with it." },
+            "has_more_workflows": { "type": "boolean", "description": "There may be more than were counted." },
+            "transactions": { "type": "integer", "description": "Transactions and routes under way in it, at the node that answers." },
+        },
+    })
+}
 
 fn key_schema() -> Value {
     json!({

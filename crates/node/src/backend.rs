@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, AppSchemas, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health,
-    Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal,
-    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
-    StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
+    Admission, AppFile, AppInfo, AppSchemas, AppVersion, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments,
+    Health, Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission,
+    Principal, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine,
+    StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
@@ -27,6 +27,7 @@ use crate::deploy;
 use crate::invocations;
 use crate::on_workers::is_on_workers;
 use crate::schedules;
+use crate::version_uses;
 use crate::watch::{CallWatch, prints_calls};
 use crate::worker_apps;
 
@@ -404,6 +405,10 @@ impl Deployments for CoreHandle {
         let shown = catalog.apps().filter(|(name, _)| !is_built_in(name.as_str()));
         let loaded = shown.filter_map(|(_, program)| catalog.program(program));
         Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
+    }
+
+    async fn app_versions(&self, principal: &Principal, app: &str) -> Result<Vec<AppVersion>, Error> {
+        version_uses::list(self, principal, app).await
     }
 
     fn handler_schemas(&self, principal: &Principal) -> Vec<AppSchemas> {

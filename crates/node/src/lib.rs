@@ -35,6 +35,7 @@ mod readers;
 mod records;
 mod recovery;
 mod schedules;
+mod version_uses;
 mod versions;
 mod watch;
 mod worker_apps;

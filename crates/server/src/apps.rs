@@ -82,6 +82,15 @@ fn items(value: &Value) -> Vec<Value> {
 pub(crate) fn apps(args: &AppsArgs) -> Result<(), Failure> {
     match &args.command {
         None => list(&client(&args.node)?, args.json),
+        Some(AppsCommand::Versions { app, json, node }) => {
+            let apps = block_on(client(node)?.app_versions(app))?;
+            if *json {
+                println!("{}", serde_json::to_string_pretty(&apps)?);
+            } else {
+                print!("{}", render_versions(&apps));
+            }
+            Ok(())
+        }
         Some(AppsCommand::Remove { app, node }) => {
             block_on(client(node)?.remove_app(app))?;
             println!("removed {}; its state stays, and is there again when the app is", printable(app));
@@ -114,11 +123,53 @@ fn render_apps(apps: &Value) -> String {
     table.render()
 }
 
+/// One line for each version.
+fn render_versions(apps: &Value) -> String {
+    let mut table = Table::new(&["VERSION", "WORKERS", "WORKFLOWS", "UNDER WAY", ""]);
+    for version in apps.as_array().iter().flat_map(|apps| apps.iter()).flat_map(|app| items(&app["versions"])) {
+        let count = |name: &str| version[name].as_u64().unwrap_or(0);
+        let (workflows, transactions) = (count("workflows"), count("transactions"));
+        let at_least = if version["has_more_workflows"] == true { "at least " } else { "" };
+        let worker = version["worker_url"].as_str().map_or_else(|| "-".to_owned(), printable);
+        let note = if version["is_deployed"] == true {
+            "takes calls"
+        } else if workflows == 0 && transactions == 0 && at_least.is_empty() {
+            "nothing runs in it: its workers may stop"
+        } else {
+            "replaced"
+        };
+        let (workflows, transactions) = (format!("{at_least}{workflows}"), transactions.to_string());
+        table.row(&[&word(&version["version"]), &worker, &workflows, &transactions, note]);
+    }
+    table.render()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_version_says_whether_its_workers_may_stop() {
+        let of = |workflows: u32, more: bool| {
+            let replaced = json!({
+                "version": "00aa", "is_deployed": false, "worker_url": "http://old", "workflows": workflows,
+                "has_more_workflows": more, "transactions": 0,
+            });
+            let deployed = json!({ "version": "00ff", "is_deployed": true, "workflows": 0, "transactions": 3 });
+            render_versions(&json!([{ "name": "bank", "versions": [deployed, replaced] }]))
+        };
+        let lines = |text: &str| {
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            lines(&of(0, false))[1..],
+            ["00ff - 0 3 takes calls", "00aa http://old 0 0 nothing runs in it: its workers may stop",]
+        );
+        assert_eq!(lines(&of(2, false))[2], "00aa http://old 2 0 replaced");
+        assert_eq!(lines(&of(0, true))[2], "00aa http://old at least 0 0 replaced");
+    }
 
     #[test]
     fn a_deployed_app_is_a_line_for_each_thing() {

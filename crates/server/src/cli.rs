@@ -510,6 +510,16 @@ pub(crate) struct AppsArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum AppsCommand {
+    /// List an app's versions, and what still runs in each
+    Versions {
+        /// Its name
+        app: String,
+        /// Print the node's answer, as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
     /// Remove an app
     Remove {
         /// Its name

@@ -125,7 +125,13 @@ impl Shard {
     /// Whether anything of `program` is still parked here and will need it.
     #[must_use]
     pub fn needs_program(&self, program: Program) -> bool {
-        self.execution.needs(program) || self.workflows.need(program)
+        self.execution.count_in(program) > 0 || self.workflows.need(program)
+    }
+
+    /// How many transactions wait here that run in `program`, or are about to.
+    #[must_use]
+    pub fn transactions_in(&self, program: Program) -> usize {
+        self.execution.count_in(program)
     }
 
     /// Whether [`Input::RunDue`] has anything to do when the machine's two clocks show this.

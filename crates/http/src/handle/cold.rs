@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use millrace_api::{
-    AppInfo, CallRequest, Calls, Deployments, Intervention, Permission, Principal, SendRequest, Serving, SharedService,
-    StateFields, StateRequest,
+    AppInfo, AppVersion, CallRequest, Calls, Deployments, Intervention, Permission, Principal, SendRequest, Serving,
+    SharedService, StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,
         Kind::DropDeadLetter => manage::drop_dead_letter(backend, who, input).await,
         Kind::Schedules => manage::schedules(backend, who, input.query()).await,
-        Kind::Apps => reply::json_value(StatusCode::OK, &backend.apps(who).await?),
+        Kind::Apps => apps(backend, who, input.uri.query()).await,
         Kind::Deploy => deploy(session, who, input).await,
         Kind::ConnectWorker => connect_worker(session, who, &input),
         Kind::RemoveApp => {
@@ -79,6 +79,27 @@ struct DeployedReply<'a> {
     app: &'a AppInfo,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
+}
+
+/// An app of which the versions were asked for.
+#[derive(Serialize)]
+struct AppReply<'a> {
+    #[serde(flatten)]
+    app: &'a AppInfo,
+    versions: Vec<AppVersion>,
+}
+
+/// `GET /apps`: of one app also its versions.
+async fn apps(backend: &impl Deployments, who: &Principal, query: Option<&str>) -> Reply {
+    let all = backend.apps(who).await?;
+    let Some(name) = path::name_parameter(query, "app")? else {
+        return reply::json_value(StatusCode::OK, &all);
+    };
+    let versions = backend.app_versions(who, &name).await?;
+    // One that was removed is listed for as long as workflows run in it.
+    let removed = AppInfo { name: name.to_string(), version: 0, services: Vec::new() };
+    let app = all.iter().find(|app| app.name == name).unwrap_or(&removed);
+    reply::json_value(StatusCode::OK, &[AppReply { app, versions }])
 }
 
 /// What callers of a service have to do now that several apps have one of its name.

@@ -271,6 +271,11 @@ const APPS: Operation = Operation {
     method: "GET",
     path: &[literal("apps")],
     summary: "List the deployed apps",
+    query: &[QueryParameter {
+        name: "app",
+        description: "Only this one, and its versions with what runs in each.",
+        schema: r#"{"type":"string"}"#,
+    }],
     takes_idempotency_key: false,
     request: None,
     answers: &[Answer {

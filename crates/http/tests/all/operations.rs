@@ -80,7 +80,7 @@ fn a_call_that_is_wrong_says_what_is_wrong() {
         "POST /apps/shop/send/c/k/echo?delay_ms=5&dealy_ms=6",
         "POST /call/c/k/echo?delay_ms=5",
         "GET /state/c/k?field=f",
-        "GET /apps?app=shop",
+        "GET /apps?apps=shop",
         "GET /invocations/inv?after=x",
         "GET /state/c/%f",
         "PUT /apps/1shop",
@@ -140,6 +140,22 @@ fn state_is_read_whole_or_by_field() {
     let field = client.ask("GET /apps/bank/state/account/a/bytes%2F", b"");
     assert_eq!((field.header("content-type"), &field.body[..]), (Some("application/octet-stream"), &b"\x00\xff"[..]));
     client.ask("GET /state/account/a/other", b"").assert_problem("unknown-state");
+}
+
+#[test]
+fn an_app_is_listed_with_its_versions_if_it_is_asked_for() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    let main = json!({"name": "main", "version": "0000000000000003", "services": []});
+    assert_eq!(client.ask("GET /apps", b"").json(), json!([main]));
+    let version = |is_deployed: bool, version: &str, workflows: u64| json!({"version": version, "is_deployed": is_deployed, "workflows": workflows, "transactions": 0});
+    let versions = json!([version(true, "0000000000000003", 0), version(false, "0000000000000002", 7)]);
+    let listed = json!([{"name": "main", "version": "0000000000000003", "services": [], "versions": versions}]);
+    assert_eq!(client.ask("GET /apps?app=main", b"").json(), listed);
+    // One that was removed: something still runs in it.
+    assert_eq!(client.ask("GET /apps?app=gone", b"").json()[0]["versions"], versions);
+    client.ask("GET /apps?app=missing", b"").assert_problem("unknown-app");
+    client.ask("GET /apps?app=1st", b"").assert_problem("bad-request");
 }
 
 #[test]

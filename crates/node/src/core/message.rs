@@ -70,6 +70,8 @@ pub(crate) enum NodeMessage {
     Settle { deployment: u32 },
     /// How many bytes do the programs hold that were replaced and are still loaded?
     ReplacedBytes { done: oneshot::Sender<usize> },
+    /// How many transactions run in each version of this app?
+    TransactionsByVersion { app: Arc<str>, done: oneshot::Sender<Vec<(u64, usize)>> },
     /// Which versions of apps are needed? Answers nothing where that is not known yet.
     Versions { done: oneshot::Sender<Option<CoreVersions>> },
     /// A version of an app is kept for workflows.
@@ -176,9 +178,8 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         }
         NodeMessage::IsQuiet { done } => drop(done.send(core.is_quiet())),
         NodeMessage::Settle { deployment } => core.settle(deployment),
-        NodeMessage::ReplacedBytes { done } => {
-            let _ = done.send(core.replaced_bytes());
-        }
+        NodeMessage::ReplacedBytes { done } => drop(done.send(core.replaced_bytes())),
+        NodeMessage::TransactionsByVersion { app, done } => drop(done.send(core.transactions_by_version(&app))),
         NodeMessage::Versions { done } => {
             let _ = done.send(core.versions());
         }

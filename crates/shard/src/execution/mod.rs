@@ -180,8 +180,8 @@ impl Execution {
         self.restarts
     }
 
-    /// Whether anything of `program` is still parked here and will need it.
-    pub(crate) fn needs(&self, program: Program) -> bool {
+    /// How many of those that wait here run in `program`, or will need it.
+    pub(crate) fn count_in(&self, program: Program) -> usize {
         let of = |origin: &Origin| match origin {
             Origin::Call(_, invoke) => invoke.handler.program == program,
             Origin::Route(_, call) => call.route.id.program == program,
@@ -189,10 +189,10 @@ impl Execution {
             Origin::WorkflowCall { call, .. } => call.handler.program == program,
             Origin::Message { .. } | Origin::Read { .. } => false,
         };
-        self.parked.values().any(|parked| of(&parked.origin))
-            || self.lost.values().any(|lost| of(&lost.origin))
-            || self.without_slot.values().any(of)
-            || self.suspended.values().any(|suspended| suspended.transaction.needs_program(program))
+        self.parked.values().filter(|parked| of(&parked.origin)).count()
+            + self.lost.values().filter(|lost| of(&lost.origin)).count()
+            + self.without_slot.values().filter(|origin| of(origin)).count()
+            + self.suspended.values().filter(|suspended| suspended.transaction.needs_program(program)).count()
     }
 
     /// Goes on with whoever queues for an entity that was freed.

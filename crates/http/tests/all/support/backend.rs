@@ -9,10 +9,10 @@ use millrace_api::objects::{
     BucketInfo, ListPage, ObjectAdministration, ObjectOperation, ObjectReply, ObjectRequest, Refusal, Usage,
 };
 use millrace_api::{
-    Admission, AppFile, AppInfo, Backups, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error,
-    ErrorCode, Failure, Health, Hindrance, IdempotencyKey, Intervention, Invocation, InvocationStatus, Invocations,
-    InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records, RouteReply,
-    RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedService, StateFields, StateReply,
+    Admission, AppFile, AppInfo, AppVersion, Backups, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments,
+    Error, ErrorCode, Failure, Health, Hindrance, IdempotencyKey, Intervention, Invocation, InvocationStatus,
+    Invocations, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, Records,
+    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedService, StateFields, StateReply,
     StateRequest, SystemApp, Target, WorkflowState,
 };
 use serde_json::{Value, json};
@@ -396,6 +396,14 @@ impl Deployments for MockBackend {
             return Err(Error::new(ErrorCode::Forbidden, "not you"));
         }
         Ok(vec![AppInfo { name: "main".to_owned(), version: 3, services: Vec::new() }])
+    }
+
+    async fn app_versions(&self, _: &Principal, app: &str) -> Result<Vec<AppVersion>, Error> {
+        if app == "missing" {
+            return Err(Error::new(ErrorCode::UnknownApp, "no such app"));
+        }
+        let deployed = AppVersion { version: 3, is_deployed: true, ..AppVersion::default() };
+        Ok(vec![deployed, AppVersion { version: 2, workflows: 7, ..AppVersion::default() }])
     }
 
     async fn system_app(&self, _: &Principal, app: &str) -> Result<SystemApp, Error> {
