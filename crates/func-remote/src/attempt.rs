@@ -11,7 +11,7 @@ use millrace_func::{AttemptToken, Host, OperationId, Program, WorkerTurn};
 
 /// What the result of an operation means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ResultMeaning {
     /// JSON text, whatever it was for.
     Json,
     /// Reply to an operation on a record.
@@ -52,7 +52,7 @@ pub(crate) struct Attempt {
     /// how its entity is by then.
     early: Vec<(OperationId, Result<Bytes, Error>)>,
     /// The worker's number of what the host was asked for.
-    by_host: BTreeMap<OperationId, (u32, Asked)>,
+    by_host: BTreeMap<OperationId, (u32, ResultMeaning)>,
     suspended: Vec<u32>,
     /// The service, an index into the app's.
     pub service: u16,
@@ -239,7 +239,7 @@ impl Attempt {
     }
 
     /// The host will give the result of the worker's operation, or has refused it.
-    pub(crate) fn began(&mut self, operation: u32, asked: Asked, begun: Result<OperationId, Error>) {
+    pub(crate) fn began(&mut self, operation: u32, asked: ResultMeaning, begun: Result<OperationId, Error>) {
         match begun {
             Ok(id) => {
                 self.by_host.insert(id, (operation, asked));
@@ -285,8 +285,8 @@ impl Attempt {
             known.is_open = false;
         }
         let result = result.and_then(|output| match asked {
-            Asked::Json | Asked::Step => Ok(output),
-            Asked::Record => crate::operations::record_output(output),
+            ResultMeaning::Json | ResultMeaning::Step => Ok(output),
+            ResultMeaning::Record => crate::operations::record_output(output),
         });
         let result = result.map(FrameValue::Json).map_err(as_frame_error);
         self.answer(operation, false, result);
@@ -308,7 +308,7 @@ impl Attempt {
     /// has said so before.
     pub(crate) fn step_ends(&mut self, operation: u32) -> Option<OperationId> {
         let was_running = std::mem::take(&mut self.known(operation)?.is_running);
-        let is_it = |(_, (number, _)): &(&OperationId, &(u32, Asked))| was_running && *number == operation;
+        let is_it = |(_, (number, _)): &(&OperationId, &(u32, ResultMeaning))| was_running && *number == operation;
         self.by_host.iter().find(is_it).map(|(id, _)| *id)
     }
 

@@ -11,8 +11,8 @@ use millrace_format::worker::{
 };
 use millrace_func::{
     ActivationId, App, AttemptToken, BuiltInCall, Discovery, Engine, FetchRequest, FieldRows, Flow, HandlerId, Host,
-    LogLevel, Message, NestedCall, Offload, OperationId, Program, RetryOptions, ScanRequest, Start, Step, StepStart,
-    WORKER_FILE, WorkerAddress, WorkerDocument, WorkerHost, WorkerTurn,
+    LogLevel, Message, NestedCall, Offload, OperationId, Program, RetryOptions, ScanRequest, Start, StepStart,
+    TurnResult, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerHost, WorkerTurn,
 };
 
 use super::RemoteEngine;
@@ -184,7 +184,7 @@ struct Attempt {
     engine: RemoteEngine,
     given_up: Rc<RefCell<usize>>,
     world: World,
-    last: Step,
+    last: TurnResult,
 }
 
 impl Attempt {
@@ -253,7 +253,7 @@ impl Attempt {
 
     fn error(&self) -> Option<ErrorCode> {
         match &self.last {
-            Step::Done(Err(error)) => Some(error.code),
+            TurnResult::Done(Err(error)) => Some(error.code),
             _ => None,
         }
     }
@@ -389,7 +389,7 @@ fn attempts_of_an_app_are_told_no_more_together_than_a_core_holds() {
         let step = attempt.engine.resume(activation, operation, Ok(bytes.into()), &mut attempt.world);
         attempt.world.fields.clear();
         match step {
-            Step::Done(Err(error)) => Some(error.code),
+            TurnResult::Done(Err(error)) => Some(error.code),
             _ => None,
         }
     };

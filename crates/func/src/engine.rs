@@ -36,7 +36,7 @@ pub struct RouteId {
 }
 
 /// One running handler or route, named by the host. A number is reused only after the frame's
-/// end (a [`Step::Done`] or a [`Engine::cancel`]).
+/// end (a [`TurnResult::Done`] or a [`Engine::cancel`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActivationId(pub u32);
 
@@ -98,7 +98,7 @@ pub enum Output {
 
 /// Where a frame stands after a turn.
 #[derive(Debug)]
-pub enum Step {
+pub enum TurnResult {
     /// It ended. The engine has forgotten the frame.
     Done(Result<Output, Error>),
     /// An operation that it got from the [`Host`] has not ended: it awaits one, or has returned, and
@@ -109,7 +109,7 @@ pub enum Step {
 /// Runs functions. One instance per core, holding every loaded app of that core.
 ///
 /// An engine enforces the app's [`crate::Limits`] on CPU, memory, stack, sizes and open
-/// operations, and turns every breach into [`Step::Done`] with the fitting code. A frame that
+/// operations, and turns every breach into [`TurnResult::Done`] with the fitting code. A frame that
 /// waits for no operation and has not finished is `stalled`. User errors become
 /// `function-failed` with the error's text and position, and a user's `Abort` becomes `aborted`
 /// with its message and, as JSON detail, its payload.
@@ -182,7 +182,7 @@ pub trait Engine {
     }
 
     /// Begins a frame and runs it until it ends or waits.
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step;
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult;
 
     /// Goes on with a waiting frame whose `operation` ended with `result` (JSON text, or an
     /// error, which the function sees as a thrown exception).
@@ -192,7 +192,7 @@ pub trait Engine {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step;
+    ) -> TurnResult;
 
     /// Drops a waiting frame. Its code never runs again.
     fn cancel(&self, activation: ActivationId);
@@ -244,7 +244,7 @@ impl<E: Engine + ?Sized> Engine for Rc<E> {
         (**self).answer(query, input, reader)
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         (**self).start(activation, start, host)
     }
 
@@ -254,7 +254,7 @@ impl<E: Engine + ?Sized> Engine for Rc<E> {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         (**self).resume(activation, operation, result, host)
     }
 

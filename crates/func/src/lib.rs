@@ -32,7 +32,7 @@ pub use crypto::{
     Base64Alphabet, Offload, argon2id_hash, argon2id_verify, base64_decode, base64_encode, equal_in_constant_time,
     hmac_sha256, sha1, sha256,
 };
-pub use engine::{ActivationId, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
+pub use engine::{ActivationId, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, TurnResult};
 pub use engines::Engines;
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::document::{Guidance, Place};
+use crate::document::{Guidance, ShardPlacement};
 use crate::status::Held;
 
 /// Shards whose logs move at a time. As many snapshots leave a node at once.
@@ -65,7 +65,7 @@ fn doubled(next: &Guidance, nodes: impl Iterator<Item = u16>) -> usize {
 }
 
 /// The holders of a shard's log after a move.
-fn moved(place: &Place, from: u16, to: u16) -> impl Iterator<Item = u16> {
+fn moved(place: &ShardPlacement, from: u16, to: u16) -> impl Iterator<Item = u16> {
     place.replicas.iter().copied().filter(move |node| *node != from).chain([to])
 }
 
@@ -100,7 +100,7 @@ fn may_hold(next: &Guidance, node: u16) -> bool {
 }
 
 /// Who should hold a shard's log that some should not, or too few or too many do.
-fn mended(next: &Guidance, place: &Place) -> Option<Vec<u16>> {
+fn mended(next: &Guidance, place: &ShardPlacement) -> Option<Vec<u16>> {
     if !place.wanted.is_empty() || !next.is_alive(place.owner) {
         return None;
     }
@@ -126,7 +126,7 @@ fn mended(next: &Guidance, place: &Place) -> Option<Vec<u16>> {
 }
 
 /// The node that should get a shard's log next: one in a rack that does not hold it, if there is any, that holds the fewest.
-fn freest(next: &Guidance, place: &Place) -> Option<u16> {
+fn freest(next: &Guidance, place: &ShardPlacement) -> Option<u16> {
     let is_staying = |node: &u16| next.nodes.get(node).is_some_and(|entry| !entry.is_draining);
     let with = |node: u16| place.replicas.iter().copied().filter(is_staying).chain([node]);
     let free = next.nodes.keys().copied().filter(|node| may_hold(next, *node) && !place.concerns(*node));
@@ -152,7 +152,7 @@ fn balance(next: &mut Guidance) -> bool {
 
 /// A shard whose log may move from a node to another one, and no rack holds it more often then.
 fn movable(next: &Guidance, from: u16, to: u16) -> Option<usize> {
-    let can_move = |(_, place): &(usize, &Place)| {
+    let can_move = |(_, place): &(usize, &ShardPlacement)| {
         place.wanted.is_empty()
             && place.owner != 0
             && place.replicas.contains(&from)

@@ -125,7 +125,7 @@ impl Cluster {
     }
 
     fn is_settled(&self) -> bool {
-        let is_said = |(place, (held, _)): (&crate::Place, &(BTreeSet<u16>, u64))| {
+        let is_said = |(place, (held, _)): (&crate::ShardPlacement, &(BTreeSet<u16>, u64))| {
             place.wanted.is_empty() && place.replicas.iter().eq(held)
         };
         self.guidance.shards.iter().zip(&self.held).all(is_said)
@@ -139,7 +139,8 @@ fn a_cluster_of_five_holds_each_shard_on_three_and_all_is_even_at_once() {
     cluster.run_ms(20_000);
     assert_eq!(cluster.holds(), [12; 5]);
     assert_eq!(cluster.owns(), [4; 5]);
-    let replicas = |shards: &[crate::Place]| shards.iter().map(|place| place.replicas.clone()).collect::<Vec<_>>();
+    let replicas =
+        |shards: &[crate::ShardPlacement]| shards.iter().map(|place| place.replicas.clone()).collect::<Vec<_>>();
     assert_eq!(replicas(&before), replicas(&cluster.guidance.shards), "nothing had to move");
 }
 

@@ -15,7 +15,7 @@ use millrace_api::{
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
-use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request, Submitted};
+use millrace_driver::{Arrival, Ask, Call, Enqueue, Request, ShardQuestion, Submitted};
 use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
 use millrace_shard::{EntityState, InvocationId, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
@@ -59,7 +59,7 @@ impl CoreHandle {
     /// As for [`catalog`], and those of the question.
     pub(crate) async fn ask<Q: Ask<Reply: 'static>>(&self, shard: ShardId, question: Q) -> Result<Q::Reply, Error> {
         catalog(&self.core.borrow())?;
-        self.begin(Asked { shard, question }).reply().await
+        self.begin(ShardQuestion { shard, question }).reply().await
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {

@@ -62,7 +62,7 @@ impl Settings {
         }
         node.shards = named.shards;
         let (mut own_address, mut s3) = (None, named.s3);
-        if let Some(cluster::Place { http, s3: own_s3, shards, options }) = in_cluster {
+        if let Some(cluster::NodeSetup { http, s3: own_s3, shards, options }) = in_cluster {
             own_address = Some(listens_at(&http)?);
             s3 = own_s3.as_deref().map(listens_at).transpose()?;
             (node.shards, node.cluster) = (Some(shards), Some(options));
@@ -168,7 +168,7 @@ fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Optio
 ///
 /// # Errors
 /// A sentence that names what is wrong.
-fn place_in_cluster(named: &SettingsFile) -> Result<cluster::Place, Failure> {
+fn place_in_cluster(named: &SettingsFile) -> Result<cluster::NodeSetup, Failure> {
     if named.data.is_some() || named.http.is_some() || named.s3.is_some() || named.shards.is_some() {
         let what = "--cluster-data says itself where the data is, where to listen, --s3 included, and how many shards there are";
         return Err(what.into());

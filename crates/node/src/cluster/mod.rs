@@ -145,7 +145,7 @@ pub(crate) struct Cluster {
     /// Requests of other nodes and of this one to whoever leads.
     proposals: Mutex<Vec<Proposal>>,
     /// Who waits for the answer of the leader, by number.
-    asked: Mutex<Asked>,
+    asked: Mutex<GuidanceRequests>,
     /// For what is loaded and does not serve yet, by the number of its deployment: the services that go with it.
     going: Mutex<BTreeMap<u32, Vec<Name>>>,
     /// Other nodes may have bodies of objects that this one lacks.
@@ -174,7 +174,7 @@ pub(crate) struct Cluster {
 
 /// Whom the leader owes an answer, by number, and the last number.
 #[derive(Default)]
-struct Asked {
+struct GuidanceRequests {
     last: u64,
     waiting: BTreeMap<u64, oneshot::Sender<Result<u64, Error>>>,
 }

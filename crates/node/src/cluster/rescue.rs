@@ -14,7 +14,7 @@ use std::{fmt, io};
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::apply_entry;
 use millrace_format::{Entry, ReplicaEntryKind, ReplicaRecord, Write};
-use millrace_guidance::{Guidance, Place};
+use millrace_guidance::{Guidance, ShardPlacement};
 use millrace_io::{Clock as _, RealClock, RealDisk, RealRandom};
 use millrace_log::{Batch, Durability, Environment, LogError, RecoveredReplica, Writer, WriterOptions};
 use millrace_replica::{NodeId, ReplicaSet};
@@ -139,7 +139,7 @@ pub(super) fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<
 fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Result<Kept, RescueError> {
     let places = || (0_u16..).map(ShardId).zip(&guidance.shards);
     // Rows that were being replaced when the node stopped are those of no position.
-    let holds = |shard: ShardId, place: &Place| {
+    let holds = |shard: ShardId, place: &ShardPlacement| {
         place.replicas.contains(&me.0) && replicas.get(&shard).is_some_and(|found| found.last.1 > Lsn::ZERO)
     };
     let missing: Vec<ShardId> =
@@ -217,7 +217,8 @@ fn owned_by(
     let mut owned = Guidance { epoch: guidance.epoch + 1, ..guidance.clone() };
     for (shard, place) in (0_u16..).map(ShardId).zip(&mut owned.shards) {
         let agreed = replicas.get(&shard).map_or(Lsn::ZERO, |found| found.last.1.next());
-        *place = Place { epoch, owner: me.0, replicas: vec![me.0], agreed: agreed.0, ..Place::default() };
+        *place =
+            ShardPlacement { epoch, owner: me.0, replicas: vec![me.0], agreed: agreed.0, ..ShardPlacement::default() };
     }
     owned
 }

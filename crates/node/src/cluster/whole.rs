@@ -82,13 +82,13 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use millrace_guidance::{NodeEntry, Place};
+    use millrace_guidance::{NodeEntry, ShardPlacement};
 
     use super::*;
 
     fn guidance(epoch: u64, holders: &[u16], dead: &[u16]) -> Guidance {
         let entry = |node| (node, NodeEntry { is_alive: !dead.contains(&node), ..NodeEntry::default() });
-        let place = Place { wanted: holders.to_vec(), ..Place::default() };
+        let place = ShardPlacement { wanted: holders.to_vec(), ..ShardPlacement::default() };
         let nodes = (1..=4).map(entry).collect();
         Guidance { epoch, nodes, shards: vec![place], feature_level: BODIES_LEVEL, ..Guidance::default() }
     }

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode};
-use millrace_func::{ActivationId, Engine, HandlerKind, NestedCall, OperationId, Output, Start, Step};
+use millrace_func::{ActivationId, Engine, HandlerKind, NestedCall, OperationId, Output, Start, TurnResult};
 
 use super::host::{OwnShard, TurnHost};
 use super::lost::begins_again;
@@ -32,8 +32,8 @@ impl Execution {
         transaction: &mut Transaction,
         activation: ActivationId,
         context: &mut ExecutionContext<'_, '_>,
-        run: impl FnOnce(&dyn Engine, &mut TurnHost<'_, '_>) -> Step,
-    ) -> Step {
+        run: impl FnOnce(&dyn Engine, &mut TurnHost<'_, '_>) -> TurnResult,
+    ) -> TurnResult {
         let ExecutionContext { rows, world, .. } = context;
         let (engine, shard_count) = (world.engine, rows.options().shard_count);
         let own = OwnShard { shard: rows.shard(), store: rows.store(), participations: &self.participations };

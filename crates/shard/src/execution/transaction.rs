@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
 use millrace_format::Write;
-use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
+use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, TurnResult};
 
 pub(super) use super::activations::{Action, Activation, AwayCall, Instance, Owner, Parent, PendingCall, Undo};
 use super::cpu::Cpu;
@@ -226,8 +226,8 @@ impl Transaction {
     ///
     /// # Panics
     /// When the frame that had the turn is not one of the transaction's.
-    pub(crate) fn stepped(&mut self, activation: ActivationId, step: Step, world: &mut World<'_>) {
-        let Step::Done(result) = step else {
+    pub(crate) fn stepped(&mut self, activation: ActivationId, step: TurnResult, world: &mut World<'_>) {
+        let TurnResult::Done(result) = step else {
             return; // It waits.
         };
         world.activations.give_back(activation);
