@@ -349,7 +349,7 @@ impl<P: Platform> Core<P> {
         self.platform.shard_stopped(broken);
     }
 
-    /// Frames of functions that are live here.
+    /// Activations of functions that are live here.
     #[must_use]
     pub fn live_activations(&self) -> usize {
         self.activations.live()

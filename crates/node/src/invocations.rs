@@ -77,7 +77,7 @@ pub(crate) async fn read(
     Ok(invocation(shown, invocation_result, failures, workflow))
 }
 
-/// The outcome of a call that was sent holds only a fingerprint of its service.
+/// The result of a call that was sent holds only a fingerprint of its service.
 fn may_see_fingerprint(node: &CoreHandle, principal: &Principal, fingerprint: u64) -> bool {
     principal.may(Permission::Admin)
         || node.any_service(|app, service| {

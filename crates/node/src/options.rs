@@ -34,7 +34,7 @@ pub struct NodeOptions {
     pub memory_bytes: usize,
     /// What an acknowledged effect survives.
     pub durability: Durability,
-    /// How long outcomes of idempotency keys and sent invocations are kept.
+    /// How long results of idempotency keys and sent invocations are kept.
     pub retention_ms: u64,
     /// How long a request may wait for its core before new ones are refused.
     pub queue_ms: u64,
@@ -46,7 +46,7 @@ pub struct NodeOptions {
     pub flush: FlushPolicy,
     /// Log that a node of a cluster keeps for nodes that were away for a while.
     pub kept_log_bytes: u64,
-    /// Print each call with its time and outcome on standard output, for development.
+    /// Print each call with its time and result on standard output, for development.
     pub prints_calls: bool,
 }
 
