@@ -9,14 +9,15 @@ use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, AppSchemas, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health,
-    Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission, Principal,
-    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
-    StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
+    Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, MovedTime, NodeChange, Page, Permission,
+    Principal, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine,
+    StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in, no_test_clock,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
 use millrace_driver::{Arrival, Ask, Call, Enqueue, Request, ShardQuestion, Submitted};
 use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
+use millrace_io::{Clock, TestClock};
 use millrace_shard::{EntityState, InvocationId, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
 use crate::apps::app_from_files;
@@ -474,7 +475,7 @@ impl Serving for CoreHandle {
         } else {
             None
         };
-        Health { is_serving, hindrance }
+        Health { is_serving, hindrance, has_test_clock: shared.options.test_clock.is_some() }
     }
 
     fn guidance(&self) -> Option<Result<Bytes, Error>> {
@@ -490,6 +491,18 @@ impl Serving for CoreHandle {
             Some(cluster) => change_nodes(&shared, cluster, change).await,
             None => Err(Error::new(ErrorCode::UnknownRoute, "this node is by itself: it is in no cluster")),
         }
+    }
+
+    fn advance_clock(&self, principal: &Principal, by_ms: u64) -> Result<MovedTime, Error> {
+        principal.require(Permission::Admin)?;
+        let shared = self.shared();
+        let clock = shared.options.test_clock.as_ref().ok_or_else(no_test_clock)?;
+        let ahead_ms = clock.advance(by_ms).ok_or_else(|| {
+            let message = format!("a test clock is at most {} ms ahead", TestClock::LONGEST_MS);
+            Error::new(ErrorCode::BadRequest, message)
+        })?;
+        tracing::warn!(by_ms, ahead_ms, "the test clock was moved");
+        Ok(MovedTime { ahead_ms, now_ms: clock.now() })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millrace_base::limits;
 use millrace_driver::FlushPolicy;
 use millrace_func::{Fetcher, NoWorkers, Workers};
+use millrace_io::TestClock;
 
 use crate::cluster::ClusterOptions;
 
@@ -48,6 +49,8 @@ pub struct NodeOptions {
     pub kept_log_bytes: u64,
     /// Print each call with its time and result on standard output, for development.
     pub prints_calls: bool,
+    /// A clock that tests move ahead, instead of the machine's. Not in a cluster, whose nodes have to agree on how time passes.
+    pub test_clock: Option<Arc<TestClock>>,
 }
 
 /// Who talks to what is outside the node, for the functions on it.
@@ -87,6 +90,7 @@ impl NodeOptions {
             flush: FlushPolicy::default(),
             kept_log_bytes: limits::KEPT_LOG_BYTES,
             prints_calls: false,
+            test_clock: None,
         }
     }
 }

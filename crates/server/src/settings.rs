@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use millrace_io::TestClock;
 use millrace_node::{Durability, NodeOptions};
 use millrace_peers::listens_at;
 
@@ -87,6 +89,7 @@ impl Settings {
             }
             node.queue_ms = queue_ms;
         }
+        node.test_clock = test_clock(named.test_clock, node.cluster.is_some())?;
         let tls = tls_files(named.tls_certificate, named.tls_key)?;
         let key_file = named.keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
         let are_keys_named = named.keys.is_some();
@@ -130,6 +133,21 @@ fn is_null_store(asked: Option<bool>, s3: Option<SocketAddr>) -> Result<bool, Fa
         (true, None) => Err("--s3-anonymous-null-store needs --s3: it is what answers there".into()),
         (is_null_store, _) => Ok(is_null_store),
     }
+}
+
+/// The clock that tests move, ahead by so much.
+///
+/// # Errors
+/// In a cluster, whose leases count on clocks that pass alike; or if it is too far ahead.
+fn test_clock(ahead_ms: Option<u64>, in_cluster: bool) -> Result<Option<Arc<TestClock>>, Failure> {
+    let Some(ahead_ms) = ahead_ms else { return Ok(None) };
+    if in_cluster {
+        return Err(
+            "--test-clock is for a node by itself: the nodes of a cluster count on clocks that nobody moves".into()
+        );
+    }
+    let too_far = || format!("--test-clock={ahead_ms} is more than {}", TestClock::LONGEST_MS);
+    Ok(Some(Arc::new(TestClock::ahead_by(ahead_ms).ok_or_else(too_far)?)))
 }
 
 /// How long a day of lifecycle rules is.
@@ -308,6 +326,25 @@ mod tests {
             assert!(rows.iter().any(|row| is_it(&row)), "--{flag}, {variable}, {key}: {known}");
         }
         assert!(keys.len() > 10, "{known}");
+    }
+
+    #[test]
+    fn a_clock_for_tests_is_of_a_node_by_itself_and_said_on_purpose() {
+        let of = |words: &[&str]| {
+            let cli =
+                Cli::try_parse_from([&["millrace", "serve"], words].concat()).map_err(|error| error.to_string())?;
+            let crate::cli::Command::Serve(args) = cli.command else { return Err("serve".to_owned()) };
+            let node = Settings::of(&args).map_err(|error| error.to_string())?.node;
+            Ok(node.test_clock.map(|clock| clock.ahead_ms()))
+        };
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&["--test-clock"]), Ok(Some(0)));
+        assert_eq!(of(&["--test-clock=5000"]), Ok(Some(5000)));
+        assert!(of(&["--test-clock=-1"]).is_err());
+        let too_far = of(&[&format!("--test-clock={}", u64::MAX)]).expect_err("a hundred years");
+        assert!(too_far.contains("--test-clock="), "{too_far}");
+        let refused = test_clock(Some(0), true).expect_err("a cluster").to_string();
+        assert!(refused.contains("--test-clock") && refused.contains("cluster"), "{refused}");
     }
 
     fn no_keys() -> KeysArgs {
