@@ -7,7 +7,8 @@
 use millrace_base::UnixMillis;
 
 /// See the module's documentation.
-pub(crate) struct ShardClock {
+#[derive(Debug)]
+pub struct ShardClock {
     /// What it has shown when it last agreed with the machine's clock; first, the time of the shard's last entry.
     base: UnixMillis,
     /// What the monotonic clock showed then. `None`: nobody has looked yet.
@@ -18,12 +19,13 @@ pub(crate) struct ShardClock {
 
 impl ShardClock {
     /// A clock that shows no earlier time than this one.
-    pub(crate) fn after(time: UnixMillis) -> Self {
+    #[must_use]
+    pub fn after(time: UnixMillis) -> Self {
         Self { base: time, at_ms: None, lead_ms: 0 }
     }
 
     /// The time, when the machine's two clocks show this.
-    pub(crate) fn look(&mut self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
+    pub fn look(&mut self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
         let time = self.at(machine, monotonic_ms);
         self.lead_ms = time.0 - machine.0;
         if self.lead_ms > 0 {
