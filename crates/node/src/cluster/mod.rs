@@ -497,7 +497,7 @@ impl Cluster {
         let (stopped, dialled) = (status.stopped.clone(), status.dialled.clone());
         let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost, stopped, dialled };
         locked(&self.others).insert(node, other);
-        self.whole.note_other(node, status.bodies_epoch);
+        self.whole.note_other(node, status);
     }
 
     /// A core says how its replicas are.
