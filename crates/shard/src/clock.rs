@@ -42,6 +42,12 @@ impl ShardClock {
         machine.max(self.base.plus(passed_ms / 2))
     }
 
+    /// By how much it is ahead of the machine's clock when the machine's two clocks show this.
+    #[must_use]
+    pub fn lead_at_ms(&self, machine: UnixMillis, monotonic_ms: u64) -> u64 {
+        self.at(machine, monotonic_ms).0.saturating_sub(machine.0)
+    }
+
     /// By how much it was ahead of the machine's clock at the last look.
     pub(crate) fn lead_ms(&self) -> u64 {
         self.lead_ms
@@ -81,6 +87,16 @@ mod tests {
         );
         assert_eq!(clock.look(UnixMillis(1_001), 13_150), UnixMillis(17_049));
         assert_eq!(clock.look(UnixMillis(1_002), 13_151), UnixMillis(17_050));
+    }
+
+    #[test]
+    fn it_says_how_far_it_is_ahead_without_a_look() {
+        let mut clock = ShardClock::after(UnixMillis(10_000));
+        clock.look(UnixMillis(4_000), 50);
+        assert_eq!(clock.lead_at_ms(UnixMillis(4_000), 50), 6_000);
+        assert_eq!(clock.lead_at_ms(UnixMillis(8_000), 4_050), 4_000);
+        assert_eq!(clock.lead_at_ms(UnixMillis(16_000), 12_050), 0, "it has caught up");
+        assert_eq!(clock.lead_at_ms(UnixMillis(20_000), 16_050), 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ impl<P: Platform> Core<P> {
     /// # Errors
     /// [`ErrorCode::Overloaded`] while another node owns the shard.
     pub fn propose(&mut self, shard: ShardId, writes: &[Write]) -> Result<Lsn, Error> {
-        let (now, monotonic_ms) = (self.now(), self.monotonic_ms());
+        let (now, monotonic_ms) = self.clocks();
         let open = self.seat(shard).filter(|seat| seat.options.is_none() && seat.serving.is_some());
         let seat = open.filter(|seat| seat.replica.is_serving()).ok_or_else(not_here)?;
         let lsn = seat.replica.log().last().lsn.next();
