@@ -38,6 +38,9 @@ pub const BODIES_LEVEL: u32 = 5;
 /// From this level on nodes exchange turns with workers on streams.
 pub const STREAMS_LEVEL: u32 = 6;
 
+/// From this level on a deployment may say which content of the app it rests on.
+pub const EXPECTED_LEVEL: u32 = 7;
+
 /// From this level on a node has all bodies but those that it names: bodies that no node can read.
 pub const UNREADABLE_LEVEL: u32 = 7;
 

@@ -355,7 +355,8 @@ impl Guide {
         let mut next = Guidance { epoch: present.epoch + 1, ..present.clone() };
         let (mut entries, mut unneeded, mut value) = (Vec::new(), Vec::new(), next.epoch);
         let made = match change {
-            Change::Deploy { app, tar } => self.deployed(&app, &tar, &mut next, &mut entries),
+            Change::Deploy { app, expected, tar } => replacing::check_expected(present, &app, expected.as_deref())
+                .and_then(|()| self.deployed(&app, &tar, &mut next, &mut entries)),
             Change::Prepare { app, expected, tar } => {
                 replacing::prepared(&mut next, (&app, &expected, &tar), &mut entries)
             }
