@@ -72,6 +72,15 @@ impl MovedClock {
         self.library.shared.write_all_at(&self.ahead.as_secs().to_ne_bytes(), 0).expect("written");
     }
 
+    /// Sets the clock back to the machine's.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn set_right(&mut self) {
+        self.ahead = Duration::ZERO;
+        self.forward(Duration::ZERO);
+    }
+
     /// Moves the clock until a server that has it holds this number of dead letters.
     ///
     /// # Panics

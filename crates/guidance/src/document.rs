@@ -12,7 +12,7 @@ const FORMAT: u32 = 1;
 /// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
 /// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
 /// is written.
-pub const FEATURE_LEVEL: u32 = 6;
+pub const FEATURE_LEVEL: u32 = 7;
 
 /// From this level on nodes know racks.
 pub(crate) const RACKS_LEVEL: u32 = 1;
@@ -37,6 +37,12 @@ pub const BODIES_LEVEL: u32 = 5;
 
 /// From this level on nodes exchange turns with workers on streams.
 pub const STREAMS_LEVEL: u32 = 6;
+
+/// From this level on a deployment may say which content of the app it rests on.
+pub const EXPECTED_LEVEL: u32 = 7;
+
+/// From this level on a node has all bodies but those that it names: bodies that no node can read.
+pub const UNREADABLE_LEVEL: u32 = 7;
 
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

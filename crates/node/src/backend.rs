@@ -339,6 +339,20 @@ impl Invocations for CoreHandle {
     }
 }
 
+impl CoreHandle {
+    /// What was deployed just now.
+    fn deployed(&self, name: &str, is_new: bool) -> Result<Deployed, Error> {
+        let core = self.core.borrow();
+        let catalog = &core.programs.catalog;
+        // Another deployment may have been quicker; then this answers what is so now.
+        let removed =
+            || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
+        let loaded = deploy::current(catalog, name).ok_or_else(removed)?;
+        let shared_services = deploy::shared_services(catalog, loaded).collect();
+        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, shared_services })
+    }
+}
+
 impl Deployments for CoreHandle {
     async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
         principal.require(Permission::Deploy)?;
@@ -348,14 +362,7 @@ impl Deployments for CoreHandle {
         let is_new = deploy::current(&self.core.borrow().programs.catalog, name.as_str()).is_none();
         let shared = self.shared();
         deploy::deploy(&shared, app).await?;
-        let core = self.core.borrow();
-        let catalog = &core.programs.catalog;
-        // Another deployment may have been quicker; then this answers what is so now.
-        let removed =
-            || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
-        let loaded = deploy::current(catalog, name.as_str()).ok_or_else(removed)?;
-        let shared_services = deploy::shared_services(catalog, loaded).collect();
-        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, shared_services })
+        self.deployed(name.as_str(), is_new)
     }
 
     async fn deploy_worker(
@@ -373,9 +380,8 @@ impl Deployments for CoreHandle {
                 self.deploy(principal, app, files).await
             }
             WorkerRegistration { worker: None, secret: None, settings: Some(settings) } => {
-                let _held = shared.dialling.lock().await;
-                let files = worker_apps::files_with_settings(self, app, settings)?;
-                self.deploy(principal, app, files).await
+                worker_apps::give_settings(self, app, settings).await?;
+                self.deployed(app, false)
             }
             WorkerRegistration { worker: None, .. } => {
                 let message = "name the worker's URL, or give the settings alone for workers that dial in";

@@ -214,8 +214,9 @@ pub(crate) struct Proposal {
 /// A change of the guidance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Deploy an app: its name and a tar of its files.
-    Deploy { app: String, tar: Bytes },
+    /// Deploy an app: its name and a tar of its files. Its content still has to be `expected`, if that is named; none is the
+    /// content of an app that is not there.
+    Deploy { app: String, expected: Option<String>, tar: Bytes },
     /// Send no more requests to an app.
     Remove { app: String },
     /// Have a node's shards moved away, or no longer.
@@ -497,7 +498,7 @@ impl Cluster {
         let (stopped, dialled) = (status.stopped.clone(), status.dialled.clone());
         let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost, stopped, dialled };
         locked(&self.others).insert(node, other);
-        self.whole.note_other(node, status.bodies_epoch);
+        self.whole.note_other(node, status);
     }
 
     /// A core says how its replicas are.

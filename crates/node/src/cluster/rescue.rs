@@ -18,6 +18,7 @@ use millrace_guidance::{Guidance, ShardPlacement};
 use millrace_io::{Clock as _, RealClock, RealDisk, RealRandom};
 use millrace_log::{Batch, Durability, Environment, LogError, RecoveredReplica, Writer, WriterOptions};
 use millrace_replica::{NodeId, ReplicaSet};
+use millrace_store::Store;
 
 use super::records::kind_of_record;
 use super::{ClusterOptions, rows};
@@ -107,7 +108,8 @@ pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result
     let guidance = newest_guidance(&mut recovery, meta)?.ok_or(RescueError::NoGuidance)?;
     let kept = kept(&recovery.replicas, &guidance, me)?;
     if is_accepted {
-        let batches = founding(&recovery.replicas, &alone(&guidance, me), me, &[]);
+        let latest = recovery.stores.get(usize::from(meta.0)).map_or(UnixMillis(0), Store::time);
+        let batches = founding((&recovery.replicas, founding_time(latest)), &alone(&guidance, me), me, &[]);
         append(path, recovery, batches).map_err(RescueError::Log)?;
         forget_backup(path).map_err(StartError::Io)?;
     }
@@ -157,10 +159,15 @@ fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me:
     })
 }
 
-/// The records with which a cluster begins in which one node has everything. The entries are of the meta shard, and come before
-/// the guidance.
+/// The time of entries that follow one of that time: it never goes back, though the machine's clock may be behind.
+pub(super) fn founding_time(latest: UnixMillis) -> UnixMillis {
+    UnixMillis(RealClock.now()).max(latest)
+}
+
+/// The records with which a cluster begins in which one node has everything. The entries are of the meta shard and of this time,
+/// and come before the guidance.
 pub(super) fn founding(
-    replicas: &BTreeMap<ShardId, RecoveredReplica>,
+    (replicas, time): (&BTreeMap<ShardId, RecoveredReplica>, UnixMillis),
     guidance: &Guidance,
     me: NodeId,
     entries: &[Vec<Write>],
@@ -182,7 +189,7 @@ pub(super) fn founding(
             for writes in entries.iter().map(Vec::as_slice).chain([&owned[..]]) {
                 let mut bytes = Vec::new();
                 lsn = lsn.next();
-                Entry { shard: *shard, lsn, time: UnixMillis(RealClock.now()), writes }.encode(&mut bytes);
+                Entry { shard: *shard, lsn, time, writes }.encode(&mut bytes);
                 let kind = ReplicaEntryKind::Data;
                 if batch.payload_bytes() >= BATCH_BYTES {
                     batches.push(std::mem::take(&mut batch));
@@ -234,4 +241,16 @@ pub(super) fn append(path: &Path, recovery: Recovery, batches: Vec<Batch>) -> Re
         writer.append(&mut batch)?;
     }
     writer.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rescue_on_a_machine_whose_clock_is_behind_does_not_set_the_time_of_guidance_back() {
+        let ahead = UnixMillis(RealClock.now() + 60_000);
+        assert_eq!(founding_time(ahead), ahead);
+        assert!(founding_time(UnixMillis(1)) > UnixMillis(1));
+    }
 }
