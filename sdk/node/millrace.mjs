@@ -10,8 +10,7 @@ const PAYLOAD_LIMIT = 8 * 1024 * 1024, BODY_LIMIT = 65 * 1024 * 1024, WHOLE_LIMI
 const KINDS = ["transaction", "query", "workflow", "route"], JSON_TEXT = 0, RAW = 1;
 
 export class Abort extends Error {
-  name = "Abort";
-  constructor(message = "", payload = undefined) { super(message); this.payload = payload; }
+  constructor(message = "", payload = undefined) { Object.assign(super(message), { name: "Abort", payload }); }
 }
 export class ProtocolError extends Error {}
 const marked = (kind) => (handler) => Object.assign(handler, { millraceKind: kind });
@@ -82,6 +81,7 @@ export function readInput({ type, flags, payload: p }) {
 }
 
 const rest = () => new Promise((resolve) => setImmediate(resolve)); // All microtasks have run by then.
+const unheard = (promise) => (promise.catch(() => {}), promise); // A failure that nobody awaits, or somebody late, ends no process.
 const parse = (data) => (data.length === 0 ? null : JSON.parse(data.toString()));
 const toValue = (value) => (ArrayBuffer.isView(value) ? { kind: RAW, data: value } : { kind: JSON_TEXT, data: JSON.stringify(value ?? null) });
 const given = (data, what) => { try { return parse(data); } catch (e) { throw Object.assign(new Error(`${what} is not JSON: ${e.message}`), { code: "invalid-input" }); } };
@@ -89,7 +89,9 @@ const fromValue = ({ kind, data }) => (kind === RAW ? new Uint8Array(data) : par
 const CRC = Array.from({ length: 256 }, (_, n) => { for (let k = 8; k--;) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1; return n >>> 0; });
 const crc32 = (data, sum) => { sum = ~sum; for (const b of data) sum = CRC[(sum ^ b) & 255] ^ (sum >>> 8); return ~sum >>> 0; };
 
-const failure = (e) => ({ code: e instanceof Abort ? "aborted" : (e?.code ?? "function-failed"), message: String(e?.message ?? e), detail: e?.payload === undefined ? "" : JSON.stringify(e.payload) });
+const codeOf = (e) => (e instanceof Abort ? "aborted" : typeof e?.code === "string" && e.code.length <= 100 ? e.code : "function-failed"); // Others throw numbers.
+const errorOf = (e) => ({ code: codeOf(e), message: String(e?.message ?? e).slice(0, 65536), detail: e?.payload === undefined ? "" : JSON.stringify(e.payload) });
+const failure = (e) => { try { return errorOf(e); } catch (why) { return errorOf(new Error(`an error that cannot be sent: ${why.message}`)); } };
 const payloadOf = ({ detail }) => (detail?.length ? parse(detail) : undefined);
 const thrown = (e) => (e.code === "aborted" ? new Abort(e.message, payloadOf(e)) : Object.assign(new Error(e.message), { code: e.code, payload: payloadOf(e) }));
 
@@ -116,9 +118,7 @@ export class Attempt {
       if (this.early.has(operation)) this.deliver(operation, this.early.get(operation));
     });
   }
-  async perform(type, ...parts) {
-    try { return fromValue(await this.result(this.issue(type, ...parts))); } finally { await this.load(); }
-  }
+  perform(type, ...parts) { return unheard(this.result(this.issue(type, ...parts)).then(fromValue).finally(() => this.load())); }
   async load() { // Handlers read without waiting, so all fields have to be here first.
     for (let after; this.hasFields && !this.whole; ) {
       const behind = after === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), bytes(after)]);

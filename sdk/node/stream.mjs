@@ -94,9 +94,15 @@ class StreamAttempt extends Attempt {
     this.isSettling = false;
     if (this.isPartial || !this.turns.has(this)) return;
     const hasEnded = this.ended && !this.waiting.size;
-    if (hasEnded) this.ended();
-    else if (this.waiting.size) this.suspend();
-    else return;
+    if (!hasEnded && !this.waiting.size) return;
+    try {
+      if (hasEnded) this.ended();
+      else this.suspend();
+    } catch {
+      // What cannot be put into frames voids the attempt, and no other one.
+      this.drop();
+      return this.stream.close(http2.constants.NGHTTP2_INTERNAL_ERROR);
+    }
     this.turns.delete(this);
     this.isOver = hasEnded;
     this.send(Buffer.concat(this.frames));
@@ -124,19 +130,26 @@ function refuse(stream, [status, type, body]) {
   stream.end(body);
 }
 
+/** Answers a stream whose request is not read on: what is still sent is dropped, and takes no memory. */
+function refuseUnread(stream, answer) {
+  stream.removeAllListeners("data").removeAllListeners("end");
+  refuse(stream, answer);
+  stream.close(http2.constants.NGHTTP2_NO_ERROR);
+}
+
 function serveStream({ services, secret, running }, stream, request) {
   const frames = new Frames();
   let attempt;
   const begin = (first) => {
     const refused = refusal(secret, request, first.whole);
-    if (refused) return refuse(stream, problem(401, "worker-refused", refused));
+    if (refused) return refuseUnread(stream, problem(401, "worker-refused", refused));
     const start = readStart(first), handler = handlerOf(services, start, request);
     (attempt = new StreamAttempt(start, stream, running)).begin(handler);
   };
   // Its end without a turn says that the attempt is void.
   const fail = (error) => {
     attempt?.drop();
-    refuse(stream, problem(400, "worker-protocol", error.message));
+    refuseUnread(stream, problem(400, "worker-protocol", error.message));
   };
   stream.on("data", (part) => {
     try {
@@ -164,6 +177,8 @@ export function serveStreams(services, { port = 8081, host = "127.0.0.1", secret
   });
   const over2 = http2.createServer({ settings: SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB });
   over2.on("stream", (stream, headers, _, rawHeaders) => {
+    // Its end may have come with its beginning.
+    if (stream.destroyed || !stream.session) return;
     const isStream = headers["millrace-worker-mode"] === "stream", { ":method": method, ":path": url } = headers;
     if (isStream && method === "POST" && url.split("?")[0].endsWith("/invoke")) {
       return serveStream(worker, stream, { method, url, headers, socket: stream.session.socket });

@@ -57,10 +57,7 @@ impl Settings {
         let data = named.cluster_data.unwrap_or_else(|| data_directory(named.data));
         let mut node = NodeOptions::new(data.clone());
         if let Some(cores) = named.cores {
-            if !(1..=512).contains(&cores) {
-                return Err(format!("--cores {cores} is outside 1 to 512").into());
-            }
-            node.cores = cores;
+            node.cores = cores_of(cores)?;
         }
         node.shards = named.shards;
         let (mut own_address, mut s3) = (None, named.s3);
@@ -122,6 +119,13 @@ impl Settings {
             log_json: named.log_json.unwrap_or(false),
         })
     }
+}
+
+fn cores_of(cores: usize) -> Result<usize, Failure> {
+    if !(1..=512).contains(&cores) {
+        return Err(format!("--cores {cores} is outside 1 to 512").into());
+    }
+    Ok(cores)
 }
 
 /// Whether S3 is served by the store that keeps nothing.
