@@ -439,6 +439,21 @@ def test_results_of_which_a_part_is_missing_begin_no_turn(port: int) -> None:
     peer.until(lambda: stream in peer.ended)
 
 
+def test_a_worker_is_heard_while_a_result_is_on_its_way(port: int) -> None:
+    peer = Peer(port)
+    stream = peer.open(start_of("transfer", '{"to":"b","amount":0}'), b"a" * 16)
+    peer.until(lambda: Type.SUSPEND in peer.types(stream))
+    came, whole = len(peer.frames[stream]), result(1, '"' + "x" * 1_000 + '"')
+    peer.hears(0.5)
+    assert len(peer.frames[stream]) == came, "it waits, and has not the turn"
+    peer.send(stream, whole[:500])
+    peer.hears(0.7)
+    assert len(peer.frames[stream]) > came + 1
+    assert peer.types(stream)[-1] is Type.SUSPEND
+    peer.send(stream, whole[500:])
+    peer.until(lambda: Type.OUTPUT in peer.types(stream))
+
+
 def test_nothing_piles_up_where_nothing_is_read(port: int) -> None:
     peer = Peer(port, window=0)
     stream = peer.open(start_of("slow", '{"seconds":1.5,"then":1}'), b"a" * 16)
