@@ -139,7 +139,7 @@ export class Attempt {
   }
   async rested() { do { await Promise.allSettled(this.running); await rest(); } while (this.running.size); }
   run(handler) { // What `ended` is then sends the end.
-    const failed = (error) => this.emit(FAILURE, Buffer.concat([packError(failure(error)), bytes(String(error?.stack ?? ""))]), error instanceof Abort ? 1 : 0);
+    const failed = (error) => this.emit(FAILURE, Buffer.concat([packError(failure(error)), bytes(String(error?.stack ?? "").slice(0, 65536))]), error instanceof Abort ? 1 : 0);
     const gave = (output) => { try { this.emit(OUTPUT, packValue(this.output(output))); } catch (error) { failed(error); } };
     const run = async () => (await this.load(), handler(this.context(), this.input()));
     return run().then((output) => (this.ended = () => gave(output)), (error) => (this.ended = () => failed(error)));

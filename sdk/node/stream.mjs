@@ -48,11 +48,12 @@ function wantedOf(data, at) {
   return HEADER_BYTES + length;
 }
 
-/** An attempt on its stream. `running` are all attempts of this worker that have the turn. */
+/** An attempt on its stream. `heard` are all attempts of this worker that are heard meanwhile: they have the turn, or a part of
+ *  what begins it. */
 class StreamAttempt extends Attempt {
-  constructor(start, stream, running) {
+  constructor(start, stream, heard) {
     super(start);
-    Object.assign(this, { stream, turns: running, looks: 0, inputs: [], isSettling: false, isOver: false, isPartial: false });
+    Object.assign(this, { stream, heard, looks: 0, inputs: [], hasTurn: false, isSettling: false, isOver: false, isPartial: false });
   }
   // Nothing is sent again here, so nothing is counted or summed.
   emit(type, payload, flags = 0) { this.frames.push(frame(type, payload, flags)); }
@@ -67,8 +68,13 @@ class StreamAttempt extends Attempt {
     void this.settle();
   }
   takeTurn() {
-    this.looks = 0;
-    this.turns.add(this);
+    this.hasTurn = true;
+    this.hear();
+  }
+  hear() {
+    if (!this.heard.has(this)) this.looks = 0;
+    if (this.hasTurn || this.isPartial) this.heard.add(this);
+    else this.heard.delete(this);
   }
   /** What the server has sent together. RESULTs of which a part is still on its way begin no turn yet. */
   feed(frames, isPartial) {
@@ -78,6 +84,7 @@ class StreamAttempt extends Attempt {
       else if (one.type === CANCEL) return this.stream.close(http2.constants.NGHTTP2_CANCEL);
       else this.take(readInput(one));
     }
+    this.hear();
     void this.settle();
   }
   take(given) {
@@ -88,11 +95,11 @@ class StreamAttempt extends Attempt {
   /** Ends the turn once the handler has come to rest: it has ended, or waits for results. A handler that waits for something
    *  else has the turn still. What it asks for after its turn goes with the next one: the server does not read before. */
   async settle() {
-    if (this.isSettling || !this.turns.has(this)) return;
+    if (this.isSettling || !this.hasTurn) return;
     this.isSettling = true;
     await this.rested();
     this.isSettling = false;
-    if (this.isPartial || !this.turns.has(this)) return;
+    if (this.isPartial || !this.hasTurn) return;
     const hasEnded = this.ended && !this.waiting.size;
     if (!hasEnded && !this.waiting.size) return;
     try {
@@ -103,7 +110,8 @@ class StreamAttempt extends Attempt {
       this.drop();
       return this.stream.close(http2.constants.NGHTTP2_INTERNAL_ERROR);
     }
-    this.turns.delete(this);
+    this.hasTurn = false;
+    this.hear();
     this.isOver = hasEnded;
     this.send(Buffer.concat(this.frames));
     this.frames = [];
@@ -118,7 +126,8 @@ class StreamAttempt extends Attempt {
   }
   /** Nobody waits for it any more: nothing of it is sent, and what it awaits never comes. */
   drop() {
-    this.turns.delete(this);
+    this.hasTurn = this.isPartial = false;
+    this.hear();
     this.isOver = true;
     this.waiting.clear();
   }
@@ -132,19 +141,19 @@ function refuse(stream, [status, type, body]) {
 
 /** Answers a stream whose request is not read on: what is still sent is dropped, and takes no memory. */
 function refuseUnread(stream, answer) {
-  stream.removeAllListeners("data").removeAllListeners("end");
+  stream.removeAllListeners("data").removeAllListeners("end").resume();
   refuse(stream, answer);
   stream.close(http2.constants.NGHTTP2_NO_ERROR);
 }
 
-function serveStream({ services, secret, running }, stream, request) {
+function serveStream({ services, secret, heard }, stream, request) {
   const frames = new Frames();
   let attempt;
   const begin = (first) => {
     const refused = refusal(secret, request, first.whole);
     if (refused) return refuseUnread(stream, problem(401, "worker-refused", refused));
     const start = readStart(first), handler = handlerOf(services, start, request);
-    (attempt = new StreamAttempt(start, stream, running)).begin(handler);
+    (attempt = new StreamAttempt(start, stream, heard)).begin(handler);
   };
   // Its end without a turn says that the attempt is void.
   const fail = (error) => {
@@ -170,7 +179,7 @@ function serveStream({ services, secret, running }, stream, request) {
 /** Serves services as `serve` of millrace.mjs does, and on streams too. With `tls`, an object with `cert` and `key`, all of it is
  *  over TLS. Gives the server. Its `drain()` takes nothing new, and settles once all that runs has ended. */
 export function serveStreams(services, { port = 8081, host = "127.0.0.1", secret = process.env.MILLRACE_WORKER_SECRET, tls } = {}) {
-  const worker = { services, secret, running: new Set() }, connections = new Connections();
+  const worker = { services, secret, heard: new Set() }, connections = new Connections();
   const http1 = createServer((request, response) => {
     connections.began(request.socket, response);
     respond(services, secret, "request-reply", request, response);
@@ -199,7 +208,7 @@ export function serveStreams(services, { port = 8081, host = "127.0.0.1", secret
     ? createTlsServer({ ALPNProtocols: ["h2", "http/1.1"], ...tls }, (socket) => hand(socket, socket.alpnProtocol === "h2"))
     : net.createServer((socket) => tellApart(socket, hand));
   server.on("connection", (socket) => connections.addAny(socket));
-  const looking = setInterval(() => worker.running.forEach((attempt) => attempt.look()), LOOK_MS).unref();
+  const looking = setInterval(() => worker.heard.forEach((attempt) => attempt.look()), LOOK_MS).unref();
   server.on("close", () => clearInterval(looking));
   server.drain = () => new Promise((resolve) => {
     server.close(resolve);

@@ -25,7 +25,7 @@ from processes import SECRET, WorkerProcess, connections_to, deploy, free_port, 
 from millrace import Client
 from millrace._protocol import payloads
 from millrace._protocol.frames import Frame, Reader, Type, encode
-from millrace._protocol.payloads import Kind, Result, Start, Value
+from millrace._protocol.payloads import Failure, Kind, Result, Start, Value
 from millrace.testing import Node
 
 FOLDER = Path(__file__).parents[2] / "node"
@@ -439,6 +439,21 @@ def test_results_of_which_a_part_is_missing_begin_no_turn(port: int) -> None:
     peer.until(lambda: stream in peer.ended)
 
 
+def test_a_worker_is_heard_while_a_result_is_on_its_way(port: int) -> None:
+    peer = Peer(port)
+    stream = peer.open(start_of("transfer", '{"to":"b","amount":0}'), b"a" * 16)
+    peer.until(lambda: Type.SUSPEND in peer.types(stream))
+    came, whole = len(peer.frames[stream]), result(1, '"' + "x" * 1_000 + '"')
+    peer.hears(0.5)
+    assert len(peer.frames[stream]) == came, "it waits, and has not the turn"
+    peer.send(stream, whole[:500])
+    peer.hears(0.7)
+    assert len(peer.frames[stream]) > came + 1
+    assert peer.types(stream)[-1] is Type.SUSPEND
+    peer.send(stream, whole[500:])
+    peer.until(lambda: Type.OUTPUT in peer.types(stream))
+
+
 def test_nothing_piles_up_where_nothing_is_read(port: int) -> None:
     peer = Peer(port, window=0)
     stream = peer.open(start_of("slow", '{"seconds":1.5,"then":1}'), b"a" * 16)
@@ -482,6 +497,52 @@ def test_bytes_that_are_no_frames_end_the_attempt(bad: bytes, port: int) -> None
     assert peer.status[refused] == 400
     good = peer.open(start_of("deposit", "5"), b"a" * 16)
     peer.until(lambda: Type.OUTPUT in peer.types(good))
+
+
+@pytest.mark.parametrize("how", ["number", "cycle", "long"])
+def test_an_error_of_any_form_is_told_and_ends_no_worker(how: str, port: int) -> None:
+    peer = Peer(port)
+    stream = peer.open(start_of("fails", f'"{how}"'), b"a" * 16)
+    peer.until(lambda: Type.FAILURE in peer.types(stream))
+    assert b"function-failed" in peer.frames[stream][-1].payload or how == "cycle"
+    good = peer.open(start_of("deposit", "5"), b"a" * 16)
+    peer.until(lambda: Type.OUTPUT in peer.types(good))
+
+
+def test_a_call_that_fails_before_it_is_awaited_ends_no_worker(port: int) -> None:
+    peer = Peer(port)
+    stream = peer.open(start_of("late", "null"), b"a" * 16)
+    peer.until(lambda: Type.SUSPEND in peer.types(stream))
+    peer.send(stream, encode(Type.RESULT, payloads.encode_result(Result(2, Failure("unknown-key", "nobody")))))
+    peer.until(lambda: peer.types(stream).count(Type.SUSPEND) == 2)
+    peer.send(stream, result(1, "1"))
+    peer.until(lambda: Type.FAILURE in peer.types(stream))
+    assert b"nobody" in peer.frames[stream][-1].payload
+
+
+def test_a_stream_that_is_reset_as_it_begins_ends_no_worker(port: int) -> None:
+    peer = Peer(port)
+    stream = peer.h2.get_next_available_stream_id()
+    headers = {":method": "POST", ":path": "/invoke", ":scheme": "http", ":authority": "worker"}
+    peer.h2.send_headers(stream, list((headers | {"millrace-worker-mode": "stream"}).items()))
+    peer.h2.reset_stream(stream)
+    # Both are in one packet.
+    peer.flush()
+    good = peer.open(start_of("deposit", "5"), b"a" * 16)
+    peer.until(lambda: Type.OUTPUT in peer.types(good))
+
+
+def test_what_follows_a_refusal_takes_no_memory(runs: Runs) -> None:
+    worker = node_worker(secret=SECRET)
+    worker.start()
+    try:
+        listening(worker)
+        peer = Peer(port_of(worker))
+        stream = peer.open(start_of("deposit", "5"), b"a" * 16)
+        peer.until(lambda: stream in peer.ended)
+        assert peer.status[stream] == 401
+    finally:
+        worker.kill()
 
 
 def test_a_worker_that_ends_says_goaway(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

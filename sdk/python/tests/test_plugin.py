@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from bank import Account, Trip, services
@@ -75,6 +78,21 @@ def test_a_worker_in_a_process_of_its_own() -> None:
         assert running.client.call(Account("ann").deposit, 5) == 5
         running.restart_worker()
         assert running.client.call(Account("ann").deposit, 5) == 10
+
+
+def test_new_data_is_in_memory_unless_a_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    named = Node()
+    assert named.data.parent == tmp_path
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    usage = shutil.disk_usage("/dev/shm") if Path("/dev/shm").exists() else None
+    other = Node()
+    assert (other.data.parent == Path("/dev/shm")) == (usage is not None and usage.free >= 2 << 30)
+    for node in (named, other):
+        node.close()
+        assert not node.data.exists()
 
 
 def until(condition: Callable[[], bool]) -> None:

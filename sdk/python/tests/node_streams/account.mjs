@@ -47,6 +47,18 @@ export default service({
     await delay(seconds * 1000);
     return ctx.get("balance");
   },
+  // Errors that no frame holds as they are.
+  fails(ctx, how) {
+    if (how === "number") throw Object.assign(new Error("not found"), { code: 404 });
+    const cycle = {};
+    cycle.cycle = cycle;
+    if (how === "cycle") throw new Abort("a cycle", cycle);
+    throw new Error("x".repeat(9_000_000));
+  },
+  async late(ctx) {
+    const both = [ctx.call("account", "b", "show"), ctx.call("account", "c", "show")];
+    for (const one of both) await one;
+  },
   // Holds the event loop up, where nothing can be sent from.
   async blocks(ctx, { after, seconds }) {
     ran("blocks");
