@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::frames::Counted;
 use crate::outgoing::Outgoing;
 use crate::pool::{Key, Pool, Protocol};
 use crate::shares::Shares;
@@ -186,7 +187,8 @@ fn drive(
     Aborted(driver.abort_handle())
 }
 
-/// The peer may push nothing. Its header lists and frames have limits, and a window bounds what it sends unread.
+/// The peer may push nothing. Its header lists and frames have limits, a window bounds what it sends unread, and a budget the
+/// frames that carry nothing.
 async fn start_http2<S>(stream: S, permit: OwnedSemaphorePermit) -> Result<Opened, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -201,7 +203,7 @@ where
         .max_header_list_size(u32::try_from(limits::FETCH_RESPONSE_HEADER_BYTES).unwrap_or(u32::MAX))
         .initial_stream_window_size(limits::FETCH_HTTP2_STREAM_WINDOW)
         .initial_connection_window_size(limits::FETCH_HTTP2_CONNECTION_WINDOW)
-        .handshake(TokioIo::new(stream))
+        .handshake(TokioIo::new(Counted::new(stream)))
         .await
         .map_err(|error| error.to_string())?;
     Ok(Opened::Http2(Connection2 { sender, _driver: drive(connection, permit) }))

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: `request` (what is sent, and what is not), `fetcher` (one exchange, from its turn to the last
 //! byte), `connect` (name, socket, TLS). Then `pool` (idle connections) and `shares` (connections over HTTP/2).
-//! `duplex` and `outgoing` are for exchanges in both directions at once.
+//! `duplex` and `outgoing` are for exchanges in both directions at once. `frames` ends connections of servers that flood.
 //!
 //! Promises:
 //! - It connects to what [`millrace_func::FetchTarget`] reads in the URL, which is what the app's policy judged. A
@@ -21,6 +21,7 @@
 mod connect;
 mod duplex;
 mod fetcher;
+mod frames;
 mod options;
 mod outgoing;
 mod pool;

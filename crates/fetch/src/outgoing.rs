@@ -145,8 +145,11 @@ impl Body for Outgoing {
         match self {
             Self::Whole(body) => body.is_end_stream(),
             Self::Parts(parts) => {
-                let state = parts.lock();
-                state.parts.is_empty() && state.end == Some(End::Whole)
+                let mut state = parts.lock();
+                let is_end = state.parts.is_empty() && state.end == Some(End::Whole);
+                // The task that sends gives the end along with the last part then, and does not come back.
+                state.has_sent |= is_end;
+                is_end
             }
         }
     }

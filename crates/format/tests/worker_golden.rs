@@ -178,6 +178,16 @@ fn operations() -> Vec<(&'static str, WorkerFrame)> {
                 request: bytes("{\"op\":\"get\"}"),
             },
         ),
+        (
+            "object",
+            WorkerFrame::Object {
+                operation: 10,
+                bucket: "pages".into(),
+                key: "posts/first.html".into(),
+                request: bytes("{\"op\":\"put\",\"content_type\":\"text/html\"}"),
+                body: bytes("<p>Hello</p>"),
+            },
+        ),
         ("log", WorkerFrame::Log { level: 1, line: "Grüße".into() }),
     ]
 }
@@ -322,6 +332,13 @@ fn of_operation(frame: &WorkerFrame) -> Option<(&'static str, Value)> {
         WorkerFrame::Record { operation, type_name, id, request } => {
             let (id, request) = (of_bytes(id), of_bytes(request));
             ("RECORD", json!({ "operation": operation, "type": type_name, "id": id, "request": request }))
+        }
+        WorkerFrame::Object { operation, bucket, key, request, body } => {
+            let (request, body) = (of_bytes(request), of_bytes(body));
+            (
+                "OBJECT",
+                json!({ "operation": operation, "bucket": bucket, "key": key, "request": request, "body": body }),
+            )
         }
         _ => return None,
     })

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    DeleteOne, ListRequest, OBJECTS_APP, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, PutInput,
-    ReadConditions, Refusal, Requester, Slices, Target, UploadInput, WriteConditions, WrittenBody, app_id,
+    FunctionPut, ListRequest, OBJECTS_APP, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, Refusal, Requester,
+    Slices, Target, app_id,
 };
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{Error, ErrorCode};
 use millrace_func::BuiltInCall;
 use serde_json::{Value as Json, json};
 
@@ -26,12 +26,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
     (NativeOwner::Helpers, "objectDelete", 4, delete),
     (NativeOwner::Helpers, "objectsList", 6, list),
 ];
-
-/// Bytes of the names and values of an object's metadata: S3's bound.
-const METADATA_BYTES: usize = 2 << 10;
-
-/// Bytes of a content type.
-const CONTENT_TYPE_BYTES: usize = 255;
 
 /// What the reply to an operation on objects gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,42 +116,19 @@ impl Isolate {
             Kind::Object if self.is_binary(raw) => self.context.bytes_of(raw)?.unwrap_or_default(),
             _ => return Err(self.context.throw_type("a body must be a string or a Uint8Array")),
         };
-        if body.len() > limits::OBJECT_WRITE_BYTES {
-            let message = format!(
-                "a function writes objects of at most {} bytes, not {}: larger ones come over S3",
-                limits::OBJECT_WRITE_BYTES,
-                body.len()
-            );
-            return Err(self.throw_error(Error::new(ErrorCode::SizeLimit, message)));
-        }
+        FunctionPut::check_body(body.len()).map_err(|error| self.throw_error(error))?;
         Ok(Bytes::from(body))
     }
 
-    /// `{ name: value }` of text that HTTP headers can hold.
-    fn object_metadata(&self, raw: Raw) -> Result<Vec<(String, String)>, Thrown> {
+    /// `{ name: value }` of text.
+    fn object_metadata(&self, raw: Raw) -> Result<BTreeMap<String, String>, Thrown> {
         if is_nullish(raw) {
-            return Ok(Vec::new());
+            return Ok(BTreeMap::new());
         }
-        let wrong = |what: &str| Err(self.context.throw_type(what));
         let json = self.input(raw)?;
-        let Ok(metadata) = serde_json::from_slice::<BTreeMap<String, String>>(&json) else {
-            return wrong("metadata is an object of strings: { name: value }");
-        };
-        let is_name = |name: &str| {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        };
-        if !metadata.iter().all(|(name, value)| is_name(name) && is_header_value(value)) {
-            return wrong("metadata has names of letters, digits, '-', '_' and '.', and values of visible ASCII");
-        }
-        if metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > METADATA_BYTES {
-            return wrong("metadata has at most 2 KiB");
-        }
-        Ok(metadata.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
+        let wrong = |_| self.context.throw_type("metadata is an object of strings: { name: value }");
+        serde_json::from_slice(&json).map_err(wrong)
     }
-}
-
-fn is_header_value(text: &str) -> bool {
-    text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && text.trim() == text
 }
 
 /// `ctx.object(bucket, key)`: nothing is asked for before the object is used.
@@ -200,64 +171,49 @@ fn ask(call: &Call<'_>, operation: ObjectOperation, body: Bytes, answer: ObjectA
 }
 
 fn get(call: &Call<'_>) -> Result<Value, Thrown> {
-    ask(call, ObjectOperation::GetWhole(ReadConditions::default()), Bytes::new(), ObjectAnswer::Stored)
+    ask(call, ObjectOperation::function_get(), Bytes::new(), ObjectAnswer::Stored)
 }
 
 fn head(call: &Call<'_>) -> Result<Value, Thrown> {
-    let conditions = ReadConditions { is_head: true, ..ReadConditions::default() };
-    ask(call, ObjectOperation::Get(conditions), Bytes::new(), ObjectAnswer::Info)
-}
-
-/// An ETag, with quotes or without, as conditions have it.
-fn etags(etag: &str) -> Vec<String> {
-    if etag.is_empty() { Vec::new() } else { vec![etag.trim_matches('"').to_owned()] }
+    ask(call, ObjectOperation::function_head(), Bytes::new(), ObjectAnswer::Info)
 }
 
 /// `ctx`, bucket and key, then body, content type, metadata, and the conditions `ifMatch` and `ifNoneMatch`.
 fn put(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     let body = isolate.object_body(call.argument(3))?;
-    let content_type = isolate.object_option(call.argument(4), "contentType")?;
-    if content_type.len() > CONTENT_TYPE_BYTES || !is_header_value(&content_type) {
-        return Err(isolate.context.throw_type("contentType is at most 255 bytes of visible ASCII"));
-    }
-    let metadata = isolate.object_metadata(call.argument(5))?;
-    let if_match = etags(&isolate.object_option(call.argument(6), "ifMatch")?);
-    let if_none_match = etags(&isolate.object_option(call.argument(7), "ifNoneMatch")?);
-    let headers = if content_type.is_empty() { Vec::new() } else { vec![("content-type".to_owned(), content_type)] };
-    let put = PutInput {
-        input: UploadInput { headers, metadata, ..UploadInput::default() },
-        // The engine of objects hashes it.
-        body: WrittenBody { length: body.len() as u64, ..WrittenBody::default() },
-        conditions: WriteConditions { if_match, if_none_match, ..WriteConditions::default() },
-        ..PutInput::default()
+    let put = FunctionPut {
+        content_type: isolate.object_option(call.argument(4), "contentType")?,
+        metadata: isolate.object_metadata(call.argument(5))?,
+        if_match: isolate.object_option(call.argument(6), "ifMatch")?,
+        if_none_match: isolate.object_option(call.argument(7), "ifNoneMatch")?,
     };
-    ask(call, ObjectOperation::Put(Box::new(put)), body, ObjectAnswer::Written)
+    let operation = put.operation("contentType", body.len()).map_err(|wrong| isolate.context.throw_type(&wrong))?;
+    ask(call, operation, body, ObjectAnswer::Written)
 }
 
 /// `ctx`, bucket, key, and the condition `ifMatch`.
 fn delete(call: &Call<'_>) -> Result<Value, Thrown> {
-    let if_match = etags(&call.isolate.object_option(call.argument(3), "ifMatch")?);
-    let conditions = WriteConditions { if_match, ..WriteConditions::default() };
-    let one = DeleteOne { conditions, ..DeleteOne::default() };
-    ask(call, ObjectOperation::Delete(one), Bytes::new(), ObjectAnswer::Done)
+    let if_match = call.isolate.object_option(call.argument(3), "ifMatch")?;
+    ask(call, ObjectOperation::function_delete(&if_match), Bytes::new(), ObjectAnswer::Done)
 }
 
 /// `ctx`, bucket, then prefix, delimiter, after and limit; what is not given is `undefined`.
 fn list(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
-    let most = limits::MOST_PAGE_ITEMS as u16;
     let limit = match kind(call.argument(5)) {
-        Kind::Undefined | Kind::Null => most,
-        Kind::Int(limit) if (1..=i32::from(most)).contains(&limit) => limit as u16,
-        _ => return Err(isolate.context.throw_type(&format!("limit must be a whole number from 1 to {most}"))),
+        Kind::Undefined | Kind::Null => None,
+        Kind::Int(limit) => Some(limit.into()),
+        // No number that is one of them.
+        _ => Some(0),
     };
     let request = ListRequest {
         prefix: isolate.object_option(call.argument(2), "prefix")?,
         delimiter: isolate.object_option(call.argument(3), "delimiter")?,
         after: isolate.object_option(call.argument(4), "after")?,
-        limit,
         ..ListRequest::default()
     };
-    ask(call, ObjectOperation::List(request), Bytes::new(), ObjectAnswer::Page)
+    let operation =
+        ObjectOperation::function_list(request, limit).map_err(|wrong| isolate.context.throw_type(&wrong))?;
+    ask(call, operation, Bytes::new(), ObjectAnswer::Page)
 }

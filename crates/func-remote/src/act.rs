@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 
 use crate::attempt::{Attempt, ResultMeaning, as_frame_error, broken};
 use crate::fetch::fetch_request;
+use crate::objects::{ObjectPlace, begin_object};
 use crate::operations::{begin_record, rows};
 use crate::program::RemoteProgram;
 use crate::reply::route_reply;
@@ -119,6 +120,11 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         WorkerFrame::Compensate { target } => compensate(nested(program, attempt, target)??, host)?,
         WorkerFrame::Record { operation, type_name, id, request } => {
             attempt.began(operation, ResultMeaning::Record, begin_record(&type_name, &id, &request, host)?);
+        }
+        WorkerFrame::Object { operation, bucket, key, request, body } => {
+            let place = ObjectPlace { app_id: &program.app_id, bucket: &bucket, key: &key };
+            let (answer, begun) = begin_object(&place, &request, body, host)?;
+            attempt.began(operation, ResultMeaning::Object(answer), begun);
         }
         WorkerFrame::Log { level, line } => host.log(log_level(level), &line),
         WorkerFrame::Hello { .. } => return Err(broken("HELLO inside an attempt")),

@@ -9,6 +9,9 @@ use millrace_format::worker::{
 };
 use millrace_func::{AttemptToken, Host, OperationId, Program, WorkerTurn};
 
+use crate::objects::{ObjectAnswer, object_output};
+use crate::operations::record_output;
+
 /// What the result of an operation means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResultMeaning {
@@ -16,6 +19,8 @@ pub(crate) enum ResultMeaning {
     Json,
     /// Reply to an operation on a record.
     Record,
+    /// Reply to an operation on an object.
+    Object(ObjectAnswer),
     /// A step whose result was known: it is noted, and so is an error.
     Step,
 }
@@ -51,6 +56,7 @@ pub(crate) struct Attempt {
     /// What has ended while the worker has the turn: what it writes in that turn is not known yet, so it could not be told
     /// how its entity is by then.
     early: Vec<(OperationId, Result<Bytes, Error>)>,
+    early_bytes: usize,
     /// The worker's number of what the host was asked for.
     by_host: BTreeMap<OperationId, (u32, ResultMeaning)>,
     suspended: Vec<u32>,
@@ -102,6 +108,7 @@ impl Attempt {
             received_bytes: 0,
             exchange: None,
             early: Vec::new(),
+            early_bytes: 0,
             operations: Vec::new(),
             by_host: BTreeMap::new(),
             suspended: Vec::new(),
@@ -123,12 +130,18 @@ impl Attempt {
     }
 
     /// What the host was asked for has ended while the worker has the turn.
-    pub(crate) fn came_early(&mut self, id: OperationId, result: Result<Bytes, Error>) {
+    ///
+    /// # Errors
+    /// The results are too large together.
+    pub(crate) fn came_early(&mut self, id: OperationId, result: Result<Bytes, Error>) -> Result<(), Error> {
+        self.early_bytes += result.as_ref().map_or(0, Bytes::len);
         self.early.push((id, result));
+        self.check_told()
     }
 
     /// What has ended so.
     pub(crate) fn take_early(&mut self) -> Vec<(OperationId, Result<Bytes, Error>)> {
+        self.early_bytes = 0;
         std::mem::take(&mut self.early)
     }
 
@@ -165,7 +178,7 @@ impl Attempt {
 
     /// Whether the worker is told no more than it may be, and all of the app's workers together no more than they may.
     fn check_told(&mut self) -> Result<(), Error> {
-        let told_bytes = self.start.len() + self.results.len();
+        let told_bytes = self.start.len() + self.results.len() + self.early_bytes;
         if told_bytes > limits::WORKER_ATTEMPT_BYTES {
             let message = format!("what the handler asked for has more than {} bytes", limits::WORKER_ATTEMPT_BYTES);
             return Err(Error::new(ErrorCode::SizeLimit, message));
@@ -279,17 +292,21 @@ impl Attempt {
     }
 
     /// What the host was asked for has ended.
-    pub(crate) fn ended(&mut self, id: OperationId, result: Result<Bytes, Error>) {
-        let Some((operation, asked)) = self.by_host.remove(&id) else { return };
+    ///
+    /// # Errors
+    /// The results are too large together.
+    pub(crate) fn ended(&mut self, id: OperationId, result: Result<Bytes, Error>) -> Result<(), Error> {
+        let Some((operation, asked)) = self.by_host.remove(&id) else { return Ok(()) };
         if let Some(known) = self.known(operation) {
             known.is_open = false;
         }
-        let result = result.and_then(|output| match asked {
-            ResultMeaning::Json | ResultMeaning::Step => Ok(output),
-            ResultMeaning::Record => crate::operations::record_output(output),
-        });
-        let result = result.map(FrameValue::Json).map_err(as_frame_error);
-        self.answer(operation, false, result);
+        let result = match asked {
+            ResultMeaning::Json | Asked::Step => result.map(FrameValue::Json),
+            ResultMeaning::Record => result.and_then(record_output).map(FrameValue::Json),
+            ResultMeaning::Object(answer) => object_output(answer, result),
+        };
+        self.answer(operation, false, result.map_err(as_frame_error));
+        self.check_told()
     }
 
     /// Whether the worker was given an error with this code.

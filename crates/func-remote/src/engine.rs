@@ -118,13 +118,13 @@ impl Engine for RemoteEngine {
                 attempt.known_changes += host.worker()?.entity_changes() - before;
                 for (operation, result) in attempt.take_early() {
                     tell_changes(program, attempt, host)?;
-                    attempt.ended(operation, result);
+                    attempt.ended(operation, result)?;
                 }
             } else if attempt.is_exchanging() {
-                attempt.came_early(operation, result);
+                attempt.came_early(operation, result)?;
             } else {
                 tell_changes(program, attempt, host)?;
-                attempt.ended(operation, result);
+                attempt.ended(operation, result)?;
             }
             if attempt.can_go_on() { attempt.exchange(host).map(|()| None) } else { Ok(None) }
         })

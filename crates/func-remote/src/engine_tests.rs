@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use millrace_api::objects::{Content, ObjectInfo, ObjectReply, ObjectRequest, Refusal};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, ValueKind, limits};
 use millrace_format::worker::{
     FrameHeader, FrameValue, ServerFrame, TargetFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame,
@@ -32,6 +33,8 @@ struct World {
     sent: Vec<WorkerTurn>,
     exchange: Option<OperationId>,
     ended_steps: Vec<Result<Bytes, Error>>,
+    /// Operations on built-in apps: app, handler, input.
+    asked: Vec<(String, String, Bytes)>,
     is_workflow: bool,
 }
 
@@ -75,8 +78,9 @@ impl Host for World {
         refused()
     }
 
-    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
-        refused()
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
+        self.asked.push((call.app.to_owned(), call.handler.to_owned(), call.input));
+        Ok(self.next())
     }
 
     fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {
@@ -354,6 +358,103 @@ fn an_attempt_on_a_stream_is_sent_what_is_new_and_a_workflow_all_of_it() {
         assert!(first.start_bytes == first.content.len() && (second.start_bytes > 0) == is_request);
         assert_eq!(attempt.sent().iter().any(is_start), is_request);
         assert_eq!(attempt.sent().iter().filter(|frame| !is_start(frame)).count(), 1, "the result");
+    }
+}
+
+fn object(operation: u32, request: &'static str, body: &'static [u8]) -> WorkerFrame {
+    let (bucket, key) = ("photos".to_owned(), "a".to_owned());
+    WorkerFrame::Object { operation, bucket, key, request: request.into(), body: Bytes::from_static(body) }
+}
+
+/// What the worker was told of its operations.
+fn results(attempt: &Attempt) -> Vec<Result<FrameValue, String>> {
+    let result = |frame: ServerFrame| match frame {
+        ServerFrame::Result { result, .. } => Some(result.map_err(|error| error.code)),
+        _ => None,
+    };
+    attempt.sent().into_iter().filter_map(result).collect()
+}
+
+fn stored(content: &[u8]) -> Bytes {
+    let info = ObjectInfo { size_bytes: content.len() as u64, etag: "e".to_owned(), ..ObjectInfo::default() };
+    ObjectReply::Object { info: Box::new(info), content: Content::Inline }.to_bytes(content)
+}
+
+#[test]
+fn an_object_is_asked_for_in_the_name_of_the_app_and_comes_with_its_content() {
+    let mut attempt = Attempt::begin(TRANSACTION, &[]);
+    let get = r#"{"op":"get"}"#;
+    attempt.turn(&[object(1, get, b""), object(2, get, b""), object(3, get, b""), suspend(&[1, 2, 3])]);
+    let (app, _, input) = attempt.world.asked[0].clone();
+    let asked = ObjectRequest::from_bytes(&input).expect("a request");
+    assert_eq!(
+        (app.as_str(), asked.requester.app(), asked.bucket, asked.key),
+        ("objects", Some("bank"), "photos", "a")
+    );
+    // Only that there is no such object is no error.
+    let refused = |refusal: Refusal| Err(refusal.error("no"));
+    attempt.resume(OperationId(2), refused(Refusal::NoSuchKey));
+    assert_eq!(results(&attempt), [Ok(FrameValue::Json(NULL))]);
+    attempt.turn(&[suspend(&[2])]);
+    attempt.resume(OperationId(3), refused(Refusal::NoSuchBucket));
+    assert_eq!(results(&attempt), [Err("object-refused".to_owned())]);
+    attempt.turn(&[suspend(&[3])]);
+    attempt.resume(OperationId(4), Ok(stored(b"\xff\x00")));
+    let [Ok(FrameValue::Raw(raw))] = &results(&attempt)[..] else { panic!("raw bytes") };
+    let (length, rest) = raw.split_first_chunk::<4>().expect("a length");
+    let (info, content) = rest.split_at(u32::from_be_bytes(*length) as usize);
+    let info: serde_json::Value = serde_json::from_slice(info).expect("JSON");
+    let expected = serde_json::json!({
+        "size_bytes": 2, "etag": "e", "modified_ms": 0, "content_type": "binary/octet-stream", "metadata": {}, "version": null,
+    });
+    assert_eq!((info, content), (expected, &b"\xff\x00"[..]));
+}
+
+#[test]
+fn what_no_bucket_can_do_is_the_handlers_error_and_what_is_no_request_the_workers() {
+    for (request, body, code) in [
+        (r#"{"op":"put","metadata":{"a b":"c"}}"#, &b"x"[..], "invalid-input"),
+        (r#"{"op":"put","content_type":"a\r\nb: c"}"#, b"x", "invalid-input"),
+        (r#"{"op":"list","limit":0}"#, b"", "invalid-input"),
+        (r#"{"op":"put"}"#, &[0; limits::OBJECT_WRITE_BYTES + 1], "size-limit"),
+    ] {
+        let mut attempt = Attempt::begin(TRANSACTION, &[]);
+        attempt.turn(&[object(1, request, body), suspend(&[1])]);
+        assert_eq!(results(&attempt), [Err(code.to_owned())], "{request}");
+        assert!(attempt.world.asked.is_empty());
+    }
+    for (request, body) in [
+        ("", &b""[..]),
+        ("null", b""),
+        (r#"{"op":"copy"}"#, b""),
+        (r#"{"op":"get","if_match":"e"}"#, b""),
+        (r#"{"op":"get"}"#, b"x"),
+    ] {
+        let mut attempt = Attempt::begin(TRANSACTION, &[]);
+        attempt.turn(&[object(1, request, body), suspend(&[1])]);
+        assert_eq!(attempt.error(), Some(ErrorCode::WorkerFailed), "{request}");
+    }
+}
+
+#[test]
+fn a_worker_is_given_no_more_objects_than_an_attempt_holds() {
+    // Whether it waits for all of them, or has the turn while they come.
+    for has_the_turn in [false, true] {
+        let mut attempt = Attempt::begin(TRANSACTION, &[]);
+        let mut asked: Vec<WorkerFrame> = (1..=40).map(|number| object(number, r#"{"op":"get"}"#, b"")).collect();
+        asked.extend([call(41), suspend(&[41])]);
+        attempt.turn(&asked);
+        if has_the_turn {
+            attempt.resume(OperationId(42), Ok(NULL));
+        }
+        let content: &[u8] = &[0; 4 << 20];
+        let object = stored(content);
+        let given = (2..=41).take_while(|number| {
+            attempt.resume(OperationId(*number), Ok(object.clone()));
+            attempt.error().is_none()
+        });
+        assert_eq!(given.count(), limits::WORKER_ATTEMPT_BYTES / content.len() - 1, "{has_the_turn}");
+        assert_eq!(attempt.error(), Some(ErrorCode::SizeLimit));
     }
 }
 

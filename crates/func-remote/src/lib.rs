@@ -14,6 +14,7 @@ mod attempt;
 mod engine;
 mod fetch;
 mod line;
+mod objects;
 mod operations;
 mod program;
 mod reply;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use millrace_api::objects::app_id;
 use millrace_base::{ByteBudget, Error, ErrorCode, Name, limits};
 use millrace_format::worker::AttemptKind;
 use millrace_func::{
@@ -19,6 +20,8 @@ const ROUTE_BYTES: usize = 1024;
 pub(crate) struct RemoteProgram {
     pub document: WorkerDocument,
     pub services: Vec<Service>,
+    /// Who its handlers are where they ask for objects.
+    pub app_id: String,
     /// What may be large, of calls.
     pub output_bytes: usize,
     pub pending_operations: usize,
@@ -43,7 +46,7 @@ impl RemoteProgram {
         Concurrency::of_document(&document, &app.workers).map_err(refused)?;
         let (output_bytes, pending_operations) = (app.limits.output_bytes, app.limits.pending_operations);
         let told = ByteBudget::new(limits::WORKER_ATTEMPTS_BYTES, limits::WORKER_UNCOUNTED_BYTES);
-        Ok(Self { document, services, output_bytes, pending_operations, told })
+        Ok(Self { document, services, app_id: app_id(app.name.as_str()), output_bytes, pending_operations, told })
     }
 
     /// Whether each turn is a request of its own, which has all results so far. A workflow's always is where the server

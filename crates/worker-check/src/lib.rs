@@ -73,6 +73,8 @@ fn outcome_of(bench: &Bench<'_>, case: &'static Case) -> Outcome {
         Verdict::Skipped("the worker does not take the mode stream at this URL")
     } else if cases::OF_VERSION_2.contains(&case.name) && bench.version() < 2 {
         Verdict::Skipped("the worker does not speak version 2 of the protocol")
+    } else if case.name.starts_with(cases::OBJECTS.0) && bench.version() < cases::OBJECTS.1 {
+        Verdict::Skipped("the worker does not speak version 4 of the protocol")
     } else {
         (case.run)(bench).map_or_else(Verdict::Failed, |()| Verdict::Passed)
     };

@@ -76,7 +76,10 @@ def test_the_node_worker(mode: list[str], scheme: str, secret_file: str) -> None
         worker.kill()
         worker.wait()
         worker.stdout.close()
-    assert (status, failed(cases)) == (0, [])
+    # It speaks version 3 of the protocol, and objects are of version 4.
+    of_version_4 = {name for name in cases if name.startswith("objects/")}
+    assert {cases[name]["verdict"] for name in of_version_4} == {"skipped"}
+    assert (status, [name for name in failed(cases) if name not in of_version_4]) == (0, [])
     assert any(is_no_stream(outcome) for outcome in cases.values()) == (scheme == "http")
 
 

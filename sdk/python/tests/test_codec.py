@@ -213,6 +213,9 @@ def golden_payload(frame: str, f: Any) -> tuple[bytes, int]:
             return four + payloads.pack_outcome(outcome(f["result"])), 0
         case "RECORD":
             return payloads.operation(number, content(f["type"]), content(f["id"]), content(f["request"])), 0
+        case "OBJECT":
+            parts = [f["bucket"].encode(), f["key"].encode(), content(f["request"]), content(f["body"])]
+            return payloads.operation(number, *parts), 0
         case "LOG":
             levels = {"debug": 0, "info": 1, "warn": 2, "error": 3}
             level = levels.get(f["level"], f["level"])

@@ -47,4 +47,4 @@ def test_the_guides_code(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await server.request("GET", "/greeter/hello/ann"))[0] == 200
 
     asyncio.run(steps())
-    assert len(services) == 7
+    assert len(services) == 8

@@ -342,7 +342,7 @@ fn who_dials_in_and_is_no_worker_is_told_so() {
     let plain = server.request("GET", "/workers/connect", &[], b"");
     assert_problem(&plain, 400, "bad-request");
     let upgrade = ["connection: upgrade", "upgrade: millrace-worker", "millrace-app: bank"];
-    for version in ["millrace-worker-protocol: 0", "millrace-worker-protocol: 4"] {
+    for version in ["millrace-worker-protocol: 0", "millrace-worker-protocol: 5"] {
         let other = server.request("GET", "/workers/connect", &[&upgrade[..], &[version]].concat(), b"");
         assert_problem(&other, 400, "bad-request");
         // By these words a worker knows that it may dial again with an older version.

@@ -14,6 +14,7 @@ mod body;
 mod checksum;
 mod configuration;
 mod encoding;
+mod function;
 mod operation;
 mod refusal;
 mod reply;
@@ -37,6 +38,7 @@ pub use configuration::{
     LifecycleFilter, LifecycleRule, NotificationConfiguration, NotificationRule, ObjectLock, Retention, RetentionMode,
     RetentionPeriod, Versioning,
 };
+pub use function::FunctionPut;
 pub use operation::{
     CompletePart, CopyInput, DeleteOne, ListRequest, ObjectOperation, PartInput, PutInput, ReadConditions, UploadInput,
     WriteConditions,

@@ -207,6 +207,20 @@ async fn a_server_that_ends_first_costs_neither_a_reset_nor_the_connection() {
 }
 
 #[tokio::test]
+async fn what_was_sent_right_before_the_end_does_not_cost_the_connection() {
+    let (server, fetcher) = (Server::start().await, fetcher());
+    let kept = open(&fetcher, server.post("/echo", "one")).await;
+    for _ in 0..20 {
+        let mut stream = open(&fetcher, server.post("/echo", "one")).await;
+        assert_eq!(next(&mut stream).await, "one");
+        stream.send(Bytes::from_static(b"a ping"));
+        stream.end().await;
+    }
+    assert_eq!(kept.status(), 200);
+    assert_eq!(server.outcomes.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
 async fn one_that_is_dropped_is_reset_and_takes_no_other_with_it() {
     let (server, fetcher) = (Server::start().await, fetcher());
     let mut other = open(&fetcher, server.post("/echo", "one")).await;

@@ -3,6 +3,7 @@
 mod answers;
 mod connections;
 mod duplex;
+mod floods;
 mod hostile;
 mod http2;
 mod support;

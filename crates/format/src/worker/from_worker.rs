@@ -28,6 +28,7 @@ pub(super) const SUSPEND: u8 = 0x32;
 pub(super) const HEARTBEAT: u8 = 0x33;
 pub(super) const RESUMED: u8 = 0x34;
 const HELLO: u8 = 0x35;
+const OBJECT: u8 = 0x36;
 
 /// Of FAILURE.
 const TERMINAL: u8 = 1;
@@ -85,6 +86,7 @@ pub enum WorkerFrame {
     Heartbeat,
     Resumed { frames: u32, checksum: u32 },
     Hello { discovery: Bytes },
+    Object { operation: u32, bucket: String, key: String, request: Bytes, body: Bytes },
 }
 
 fn put_target(out: &mut Vec<u8>, target: &TargetFrame) {
@@ -137,6 +139,7 @@ impl WorkerFrame {
             Self::Heartbeat => HEARTBEAT,
             Self::Resumed { .. } => RESUMED,
             Self::Hello { .. } => HELLO,
+            Self::Object { .. } => OBJECT,
         }
     }
 
@@ -153,7 +156,8 @@ impl WorkerFrame {
             | Self::Wait { operation, .. }
             | Self::Await { operation, .. }
             | Self::Step { operation, .. }
-            | Self::Record { operation, .. } => Some(*operation),
+            | Self::Record { operation, .. }
+            | Self::Object { operation, .. } => Some(*operation),
             _ => None,
         }
     }
@@ -239,6 +243,11 @@ impl WorkerFrame {
                 out.extend_from_slice(&checksum.to_be_bytes());
             }
             Self::Hello { discovery } => put_bytes(out, discovery),
+            Self::Object { bucket, key, request, body, .. } => {
+                for part in [bucket.as_bytes(), key.as_bytes(), request, body] {
+                    put_bytes(out, part);
+                }
+            }
         }
     }
 
@@ -321,6 +330,10 @@ fn read_frame(header: FrameHeader, reader: &mut PayloadReader) -> Result<WorkerF
         HEARTBEAT => WorkerFrame::Heartbeat,
         RESUMED => WorkerFrame::Resumed { frames: reader.u32()?, checksum: reader.u32()? },
         HELLO => WorkerFrame::Hello { discovery: reader.bytes()? },
+        OBJECT => {
+            let (operation, bucket, key) = (reader.u32()?, reader.text()?, reader.text()?);
+            WorkerFrame::Object { operation, bucket, key, request: reader.bytes()?, body: reader.bytes()? }
+        }
         kind => return Err(WorkerFrameError::Kind(kind)),
     })
 }

@@ -34,6 +34,7 @@ from .errors import (
 from .fields import field
 from .handlers import query, route, schedule, transaction, workflow
 from .items import Lazy, List, Map
+from .objects import ListedObject, ObjectInfo, ObjectPage, ObjectWritten, StoredObject
 from .service import Service
 from .web import FetchResponse, Request, Response
 
@@ -48,14 +49,19 @@ __all__ = [
     "Invocation",
     "Lazy",
     "List",
+    "ListedObject",
     "Map",
     "MillraceError",
     "NotDeterministic",
+    "ObjectInfo",
+    "ObjectPage",
+    "ObjectWritten",
     "Request",
     "Response",
     "Retry",
     "Sent",
     "Service",
+    "StoredObject",
     "TerminalError",
     "TypeMismatch",
     "Unreachable",

@@ -113,6 +113,27 @@ class Check(Service, name="check", whole_up_to_bytes=4096):
     async def record(self, named: list[str]) -> Any:
         return await self.ctx.record(*named).get()
 
+    async def object_get(self, place: list[str]) -> Any:
+        stored = await self.ctx.object(*place).get()
+        return stored and [stored.text(), stored.content_type, stored.size_bytes]
+
+    async def object_head(self, place: list[str]) -> Any:
+        info = await self.ctx.object(*place).head()
+        return info and [info.etag, info.metadata]
+
+    async def object_put(self, written: list[str]) -> str:
+        bucket, key, body = written
+        self.count += 1
+        page = self.ctx.object(bucket, key)
+        return (await page.put(body, content_type="text/html", if_none_match="*")).etag
+
+    async def object_delete(self, place: list[str]) -> None:
+        await self.ctx.object(*place).delete()
+
+    async def objects(self, bucket: str) -> Any:
+        page = await self.ctx.objects(bucket).list(prefix="a", limit=2)
+        return [[found.key for found in page.objects], page.next]
+
     async def unsteady(self, target: list[Any]) -> Any:
         service, key, handler = target
         return await self.ctx.call(service, key, handler, _count("unsteady"))

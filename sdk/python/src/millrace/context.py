@@ -18,6 +18,7 @@ from ._worker.failures import exception_of
 from ._worker.steps import Retry, run_step
 from .errors import TypeMismatch, UsageError
 from .handlers import Bound
+from .objects import ObjectRef, ObjectsRef, check_names
 from .records import RecordRef, RecordsRef
 from .web import FetchResponse, Headers, encode_request
 
@@ -284,6 +285,18 @@ class Context:
     def records(self, type: str) -> RecordsRef:
         """The records of a type."""
         return RecordsRef(self._attempt, type)
+
+    def object(self, bucket: str, key: str) -> ObjectRef:
+        """An object of a bucket, read and written in this transaction. Nothing is asked for before it is used."""
+        self._attempt.needs_version(4, "ctx.object")
+        check_names(bucket, key)
+        return ObjectRef(self._attempt, bucket, key)
+
+    def objects(self, bucket: str) -> ObjectsRef:
+        """The objects of a bucket."""
+        self._attempt.needs_version(4, "ctx.objects")
+        check_names(bucket)
+        return ObjectsRef(self._attempt, bucket)
 
     async def fetch(
         self,

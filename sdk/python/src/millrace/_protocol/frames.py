@@ -18,7 +18,7 @@ PAYLOAD_LIMIT_BYTES = 8 * 1024 * 1024
 
 CONTENT_TYPE = "application/vnd.millrace.worker"
 # The newest version of the protocol that this worker speaks, and the oldest.
-VERSION = 3
+VERSION = 4
 OLDEST_VERSION = 1
 
 
@@ -53,6 +53,7 @@ class Type(IntEnum):
     HEARTBEAT = 0x33
     RESUMED = 0x34
     HELLO = 0x35
+    OBJECT = 0x36
 
 
 # Flag bits that have a meaning; all others must be zero.

@@ -1,0 +1,224 @@
+//! HTTP/2: how many frames a server may send that carry nothing.
+//!
+//! A server that sends PING or SETTINGS without an end has them answered without an end. So a connection has a budget for
+//! all frames but content. What is sent to the server, and time, allow more: it acknowledges, opens windows and answers.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use millrace_base::limits::{HTTP2_FRAMES, HTTP2_FRAMES_PER_SECOND};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+const HEAD_BYTES: usize = 9;
+
+/// What a client's connection begins with.
+const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
+
+// Kinds of frames.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+
+/// What a request allows: the headers of its response, its end, windows.
+const FRAMES_PER_REQUEST: u64 = 16;
+
+/// What a frame of content allows: servers open the windows of its stream and of the connection.
+const FRAMES_PER_CONTENT: u64 = 4;
+
+/// Frames that can be saved up.
+const MOST_FRAMES: u64 = 100 * HTTP2_FRAMES;
+
+/// Finds the heads of frames among bytes that come in any parts.
+struct Heads {
+    head: [u8; HEAD_BYTES],
+    head_bytes: usize,
+    /// Bytes that come before the next head.
+    left: usize,
+}
+
+impl Heads {
+    fn behind(left: usize) -> Self {
+        Self { head: [0; HEAD_BYTES], head_bytes: 0, left }
+    }
+
+    /// Says of each frame that begins its kind, and whether it has content.
+    fn look(&mut self, mut bytes: &[u8], mut each: impl FnMut(u8, bool)) {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let here = self.left.min(bytes.len());
+                self.left -= here;
+                bytes = &bytes[here..];
+                continue;
+            }
+            let here = (HEAD_BYTES - self.head_bytes).min(bytes.len());
+            self.head[self.head_bytes..self.head_bytes + here].copy_from_slice(&bytes[..here]);
+            self.head_bytes += here;
+            bytes = &bytes[here..];
+            if self.head_bytes == HEAD_BYTES {
+                let [a, b, c, kind, ..] = self.head;
+                self.left = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.head_bytes = 0;
+                each(kind, self.left > 0);
+            }
+        }
+    }
+}
+
+/// The frames that a server may still send.
+struct Budget {
+    frames: u64,
+    /// Until when time has been counted, in whole seconds.
+    counted_s: u64,
+    began: Instant,
+}
+
+impl Budget {
+    fn earn(&mut self, frames: u64) {
+        self.frames = self.frames.saturating_add(frames).min(MOST_FRAMES);
+    }
+
+    fn time_passes(&mut self) {
+        let now_s = self.began.elapsed().as_secs();
+        let passed_s = now_s.saturating_sub(self.counted_s);
+        self.counted_s = now_s;
+        self.earn(passed_s.saturating_mul(HTTP2_FRAMES_PER_SECOND));
+    }
+
+    /// False where none is left.
+    fn spend(&mut self) -> bool {
+        let is_left = self.frames > 0;
+        self.frames = self.frames.saturating_sub(1);
+        is_left
+    }
+}
+
+/// A connection that ends once the server has sent too many frames without content.
+pub(crate) struct Counted<S> {
+    stream: S,
+    sent: Heads,
+    came: Heads,
+    budget: Budget,
+}
+
+impl<S> Counted<S> {
+    /// For a client's connection from its first byte on.
+    pub(crate) fn new(stream: S) -> Self {
+        let budget = Budget { frames: HTTP2_FRAMES, counted_s: 0, began: Instant::now() };
+        Self { stream, sent: Heads::behind(PREFACE_BYTES), came: Heads::behind(0), budget }
+    }
+
+    fn sent(&mut self, bytes: &[u8]) {
+        let Self { sent, budget, .. } = self;
+        sent.look(bytes, |kind, _| match kind {
+            HEADERS => budget.earn(FRAMES_PER_REQUEST),
+            DATA => budget.earn(FRAMES_PER_CONTENT),
+            _ => {}
+        });
+    }
+
+    /// Whether the connection may go on after these bytes.
+    fn came(&mut self, bytes: &[u8]) -> bool {
+        let Self { came, budget, .. } = self;
+        budget.time_passes();
+        let mut goes_on = true;
+        came.look(bytes, |kind, has_content| {
+            goes_on &= kind == DATA && has_content || budget.spend();
+        });
+        goes_on
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.came(&buffer.filled()[before..]) {
+            return polled;
+        }
+        // Nothing of what came counts: the connection ends.
+        buffer.set_filled(before);
+        Poll::Ready(Err(io::Error::other("the server sends too many frames of HTTP/2 without content")))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.sent(&bytes[..written]);
+        }
+        polled
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        if let Poll::Ready(Ok(mut written)) = polled {
+            for part in parts {
+                let here = written.min(part.len());
+                self.sent(&part[..here]);
+                written -= here;
+            }
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+        let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
+        [&[a, b, c, kind, 0, 0, 0, 0, 1], payload].concat()
+    }
+
+    #[test]
+    fn frames_are_found_in_whatever_parts_they_come() {
+        let bytes = [frame(PING, &[0; 8]), frame(DATA, &[DATA; 300]), frame(DATA, b""), frame(SETTINGS, b"")].concat();
+        for size in 1..bytes.len() {
+            let (mut heads, mut found) = (Heads::behind(0), Vec::new());
+            bytes.chunks(size).for_each(|part| heads.look(part, |kind, has_content| found.push((kind, has_content))));
+            assert_eq!(found, [(PING, true), (DATA, true), (DATA, false), (SETTINGS, false)], "parts of {size}");
+        }
+    }
+
+    #[test]
+    fn what_carries_nothing_has_a_budget_and_content_has_none() {
+        for one in [frame(PING, &[0; 8]), frame(SETTINGS, b""), frame(HEADERS, b"x"), frame(DATA, b""), frame(200, b"")]
+        {
+            let mut counted = Counted::new(());
+            assert!(counted.came(&one.repeat(HTTP2_FRAMES as usize)));
+            assert!(!counted.came(&one));
+            // A request, of which the preface is no part, allows some.
+            counted.sent(&[0; PREFACE_BYTES]);
+            counted.sent(&[frame(HEADERS, b"request"), frame(DATA, b"body")].concat());
+            assert!(counted.came(&one.repeat((FRAMES_PER_REQUEST + FRAMES_PER_CONTENT) as usize)));
+            assert!(!counted.came(&one));
+            assert!(counted.came(&frame(DATA, b"content").repeat(10_000)));
+        }
+    }
+}
