@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::bank_plan::{Open, choose};
 use crate::history::{Fact, History};
-use crate::operation::{Found, Key, Operation, Step};
+use crate::operation::{Access, Found, Key, Operation};
 use crate::search::{Answer, DEFAULT_WORK, Interval, Model, explain_by_order};
 
 const CHECKER: &str = "bank";
@@ -56,15 +56,15 @@ pub fn check_within(history: &History, work: usize) -> Result<(), Anomaly> {
 fn check_balances(
     accounts: &BTreeMap<Key, i64>,
     operation: &Operation,
-    step: &Step,
+    step: &Access,
     found: Option<&Found>,
 ) -> Result<(), Anomaly> {
     let anomaly = |kind, what: String| Err(Anomaly::new(CHECKER, kind, what).with([operation]));
     let balances = match (step, found) {
-        (Step::Balance(key), Some(Found::Number(balance))) if *balance < 0 => {
+        (Access::Balance(key), Some(Found::Number(balance))) if *balance < 0 => {
             return anomaly(AnomalyKind::NegativeBalance, format!("account {key} was read as {balance}"));
         }
-        (Step::Balances | Step::Transfer { .. }, Some(Found::Balances(balances))) => balances,
+        (Access::Balances | Access::Transfer { .. }, Some(Found::Balances(balances))) => balances,
         _ => return Ok(()),
     };
     if let Some((key, balance)) = balances.iter().find(|(_, balance)| **balance < 0) {
@@ -73,7 +73,7 @@ fn check_balances(
     if let Some(key) = balances.keys().find(|key| !accounts.contains_key(*key)) {
         return anomaly(AnomalyKind::WrongKeys, format!("there is no account {key}"));
     }
-    if matches!(step, Step::Transfer { .. }) {
+    if matches!(step, Access::Transfer { .. }) {
         return Ok(());
     }
     if let Some(key) = accounts.keys().find(|key| !balances.contains_key(*key)) {
@@ -107,14 +107,14 @@ fn compile(numbers: &BTreeMap<&str, usize>, operation: &Operation) -> Result<Ent
     let mut acts = Vec::new();
     for (step, found) in operation.results() {
         match step {
-            Step::Transfer { from, to, amount } if *amount >= 0 => {
+            Access::Transfer { from, to, amount } if *amount >= 0 => {
                 acts.push(Act::Move { from: number(from)?, to: number(to)?, amount: *amount });
             }
-            Step::Transfer { amount, .. } => {
+            Access::Transfer { amount, .. } => {
                 let what = format!("a transfer of {amount}");
                 return Err(Anomaly::new(CHECKER, AnomalyKind::Malformed, what).with([operation]));
             }
-            Step::Balance(key) => {
+            Access::Balance(key) => {
                 let number = number(key)?;
                 if let Some(Found::Number(balance)) = found {
                     acts.push(Act::See(vec![(number, *balance)]));
@@ -122,7 +122,7 @@ fn compile(numbers: &BTreeMap<&str, usize>, operation: &Operation) -> Result<Ent
             }
             _ => {}
         }
-        if let (Step::Transfer { .. } | Step::Balances, Some(Found::Balances(balances))) = (step, found) {
+        if let (Access::Transfer { .. } | Access::Balances, Some(Found::Balances(balances))) = (step, found) {
             let seen: Result<Vec<(usize, i64)>, Anomaly> =
                 balances.iter().map(|(key, balance)| Ok((number(key)?, *balance))).collect();
             acts.push(Act::See(seen?));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::history::{Fact, History};
-use crate::operation::Step;
+use crate::operation::Access;
 use crate::{bank, counters, list_append, locks, register, set_equal};
 
 /// The answers of the checkers about one history.
@@ -52,23 +52,23 @@ pub fn verdict(history: &History) -> Verdict {
         checks.push(("history", Err(anomaly)));
         return Verdict { outcomes: history.outcomes(), checks };
     }
-    let step = |is: fn(&Step) -> bool| history.operations.iter().any(|operation| operation.steps.iter().any(is));
+    let step = |is: fn(&Access) -> bool| history.operations.iter().any(|operation| operation.steps.iter().any(is));
     let fact = |is: fn(&Fact) -> bool| history.facts.iter().any(is);
-    if step(|step| matches!(step, Step::Append(..) | Step::ReadList(_))) {
+    if step(|step| matches!(step, Access::Append(..) | Access::ReadList(_))) {
         checks.push(("list_append", list_append::check(history)));
     }
-    if step(|step| matches!(step, Step::Read(_) | Step::Write(..))) {
+    if step(|step| matches!(step, Access::Read(_) | Access::Write(..))) {
         checks.push(("register", register::check(history)));
     }
-    if step(|step| matches!(step, Step::Transfer { .. } | Step::Balance(_) | Step::Balances)) {
+    if step(|step| matches!(step, Access::Transfer { .. } | Access::Balance(_) | Access::Balances)) {
         checks.push(("bank", bank::check(history)));
     }
     let is_counted = fact(|fact| matches!(fact, Fact::Counters(_)));
-    if is_counted || step(|step| matches!(step, Step::Increment(_) | Step::Count(_))) {
+    if is_counted || step(|step| matches!(step, Access::Increment(_) | Access::Count(_))) {
         checks.push(("counters", counters::check(history)));
     }
     let is_audited = fact(|fact| matches!(fact, Fact::Stocks { .. } | Fact::Stores(_) | Fact::StoreSizes(_)));
-    if is_audited || step(|step| matches!(step, Step::Reserve(_) | Step::Publish)) {
+    if is_audited || step(|step| matches!(step, Access::Reserve(_) | Access::Publish)) {
         checks.push(("set_equal", set_equal::check(history)));
     }
     if fact(|fact| matches!(fact, Fact::AtRest { .. })) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::graph::{Cycle, Edge, Graph, Kind};
 use crate::history::{Fact, History};
-use crate::operation::{Found, Step};
+use crate::operation::{Access, Found};
 use crate::order::add_orders;
 
 const CHECKER: &str = "counters";
@@ -49,25 +49,25 @@ fn gather(history: &History) -> Result<BTreeMap<&str, Counter>, Anomaly> {
         // A count is of the state before the operation: its own increments are taken off.
         let mut own: BTreeMap<&str, i64> = BTreeMap::new();
         for (step, found) in operation.results() {
-            let (Step::Increment(key) | Step::Count(key)) = step else {
+            let (Access::Increment(key) | Access::Count(key)) = step else {
                 continue;
             };
             let counter = counters.entry(key).or_default();
             let own = own.entry(key).or_default();
             match (step, found) {
-                (Step::Increment(_), Some(found)) => {
+                (Access::Increment(_), Some(found)) => {
                     counter.acknowledged += 1;
                     if let Found::Number(before) = found {
                         counter.replies.push((*before, operation.id));
                     }
                     *own += 1;
                 }
-                (Step::Increment(_), None) if operation.is_unknown() => counter.unknown += 1,
-                (Step::Count(_), Some(Found::Number(count))) if count < own => {
+                (Access::Increment(_), None) if operation.is_unknown() => counter.unknown += 1,
+                (Access::Count(_), Some(Found::Number(count))) if count < own => {
                     let what = format!("a count of {key} misses its own transaction's increments");
                     return Err(Anomaly::new(CHECKER, AnomalyKind::Internal, what).with([operation]));
                 }
-                (Step::Count(_), Some(Found::Number(count))) => counter.reads.push((count - *own, operation.id)),
+                (Access::Count(_), Some(Found::Number(count))) => counter.reads.push((count - *own, operation.id)),
                 _ => {}
             }
         }

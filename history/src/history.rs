@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::anomaly::{Anomaly, AnomalyKind};
-use crate::operation::{Found, Key, Operation, Outcome, Step, Time, Value};
+use crate::operation::{Access, Found, Key, Operation, Outcome, Time, Value};
 
 /// Names an operation of its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,7 +63,7 @@ impl History {
     }
 
     /// Notes that `process` is about to ask for `steps`. The operation is unknown until its outcome is noted.
-    pub fn invoke(&mut self, process: u64, steps: impl IntoIterator<Item = Step>, time: Time) -> OperationId {
+    pub fn invoke(&mut self, process: u64, steps: impl IntoIterator<Item = Access>, time: Time) -> OperationId {
         let id = self.operations.len();
         self.operations.push(Operation {
             id,

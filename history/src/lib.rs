@@ -33,5 +33,5 @@ pub use anomaly::{Anomaly, AnomalyKind, CycleClass, Order};
 pub use check::{Verdict, verdict};
 pub use history::{Fact, History, OperationId};
 pub use lines::LineError;
-pub use operation::{Found, Key, Operation, Outcome, Step, Time, Value};
+pub use operation::{Access, Found, Key, Operation, Outcome, Time, Value};
 pub use recorder::{Call, Client, Recorder};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::history::History;
-use crate::operation::{Found, Operation, Step, Value};
+use crate::operation::{Access, Found, Operation, Value};
 
 const CHECKER: &str = "list_append";
 
@@ -73,7 +73,7 @@ impl<'h> Lists<'h> {
         for operation in &history.operations {
             let mut progress: HashMap<usize, Progress<'h>> = HashMap::new();
             for (step, found) in operation.results() {
-                let (Step::Append(name, _) | Step::ReadList(name)) = step else {
+                let (Access::Append(name, _) | Access::ReadList(name)) = step else {
                     continue;
                 };
                 let key = *names.entry(name).or_insert_with(|| {
@@ -82,7 +82,7 @@ impl<'h> Lists<'h> {
                 });
                 let progress = progress.entry(key).or_default();
                 match (step, found) {
-                    (Step::Append(_, value), _) => lists.append(key, operation, value, progress)?,
+                    (Access::Append(_, value), _) => lists.append(key, operation, value, progress)?,
                     (_, Some(Found::List(list))) => lists.read(key, operation, list, progress)?,
                     _ => {}
                 }

@@ -64,7 +64,7 @@ impl fmt::Display for Value {
 /// One step of an operation, as asked. The comment names what a reply holds for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum Access {
     /// Reads a register → [`Found::Value`].
     Read(Key),
     /// Writes a register → [`Found::Done`].
@@ -96,7 +96,7 @@ pub enum Step {
     Publish,
 }
 
-impl Step {
+impl Access {
     /// Reads a register.
     pub fn read(key: impl Into<Key>) -> Self {
         Self::Read(key.into())
@@ -152,7 +152,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for Access {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(key) | Self::ReadList(key) => write!(formatter, "read {key}"),
@@ -258,7 +258,7 @@ pub struct Operation {
     /// The time when its outcome was known, or later.
     pub end: Option<Time>,
     /// The steps that were asked.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Access>,
     /// The outcome.
     pub outcome: Outcome,
 }
@@ -289,7 +289,7 @@ impl Operation {
     }
 
     /// Each step with what was found, if the reply is known.
-    pub fn results(&self) -> impl Iterator<Item = (&Step, Option<&Found>)> {
+    pub fn results(&self) -> impl Iterator<Item = (&Access, Option<&Found>)> {
         let found: &[Found] = match &self.outcome {
             Outcome::Ok(found) => found,
             _ => &[],

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::history::{Fact, History, OperationId};
-use crate::operation::{Found, Step, Time};
+use crate::operation::{Access, Found, Time};
 
 struct Shared {
     start: Instant,
@@ -73,7 +73,7 @@ pub struct Client {
 impl Client {
     /// Notes what the client is about to ask. Call it before anything is sent. Sending the same again under the same
     /// idempotency key is part of the same call.
-    pub fn invoke(&mut self, steps: impl IntoIterator<Item = Step>) -> Call<'_> {
+    pub fn invoke(&mut self, steps: impl IntoIterator<Item = Access>) -> Call<'_> {
         let time = self.shared.now();
         let id = self.shared.history().invoke(self.process, steps, time);
         Call { client: self, id: Some(id) }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::history::{Fact, History};
-use crate::operation::{Found, Operation, Step, Value};
+use crate::operation::{Access, Found, Operation, Value};
 use crate::search::{Answer, DEFAULT_WORK, Interval, Model, explain_by_order, mix};
 
 const CHECKER: &str = "register";
@@ -44,7 +44,7 @@ pub fn check_within(history: &History, work: usize) -> Result<(), Anomaly> {
 
 /// A key and one of its values.
 #[derive(Clone, Copy, PartialEq)]
-struct Access {
+struct KeyedValue {
     key: usize,
     value: usize,
 }
@@ -52,8 +52,8 @@ struct Access {
 /// The effect of an operation on registers: what it must find, and what it leaves.
 struct Transaction {
     id: usize,
-    reads: Vec<Access>,
-    writes: Vec<Access>,
+    reads: Vec<KeyedValue>,
+    writes: Vec<KeyedValue>,
     is_required: bool,
 }
 
@@ -150,19 +150,19 @@ impl<'h> Registers<'h> {
     }
 
     /// What an operation found of others, and what it leaves. The operation must agree with itself.
-    fn accesses(&mut self, operation: &'h Operation) -> Result<(Vec<Access>, Vec<Access>), Anomaly> {
-        let (mut reads, mut writes): (Vec<Access>, Vec<Access>) = (Vec::new(), Vec::new());
+    fn accesses(&mut self, operation: &'h Operation) -> Result<(Vec<KeyedValue>, Vec<KeyedValue>), Anomaly> {
+        let (mut reads, mut writes): (Vec<KeyedValue>, Vec<KeyedValue>) = (Vec::new(), Vec::new());
         for (step, found) in operation.results() {
             match (step, found) {
-                (Step::Write(name, value), _) => {
+                (Access::Write(name, value), _) => {
                     let key = self.key(name);
                     let value = self.value(key, Some(value));
                     writes.retain(|write| write.key != key);
-                    writes.push(Access { key, value });
+                    writes.push(KeyedValue { key, value });
                 }
-                (Step::Read(name), Some(Found::Value(value))) => {
+                (Access::Read(name), Some(Found::Value(value))) => {
                     let key = self.key(name);
-                    let read = Access { key, value: self.value(key, value.as_ref()) };
+                    let read = KeyedValue { key, value: self.value(key, value.as_ref()) };
                     let mut known = writes.iter().chain(&reads);
                     match known.find(|access| access.key == key) {
                         None => reads.push(read),
@@ -288,7 +288,7 @@ impl Cells<'_> {
     }
 
     /// Whether a write replaces a value that others must still read and nobody will write again.
-    fn is_needed(&self, write: &Access) -> bool {
+    fn is_needed(&self, write: &KeyedValue) -> bool {
         let before = self.state.get(&write.key).copied().unwrap_or(write.value);
         let used = self.values[before];
         before != write.value && used.reads > 0 && used.writes == 0
@@ -348,7 +348,7 @@ impl Model for Cells<'_> {
 
     fn obstacle(&self, pressing: usize) -> (String, Vec<usize>) {
         let transaction = &self.group[pressing];
-        let named = |access: &Access| (self.registers.names[access.key], self.registers.shown(access.value));
+        let named = |access: &KeyedValue| (self.registers.names[access.key], self.registers.shown(access.value));
         for read in &transaction.reads {
             let is = self.state.get(&read.key).copied().unwrap_or(read.value);
             if is != read.value {
@@ -358,7 +358,7 @@ impl Model for Cells<'_> {
         }
         if let Some(write) = transaction.writes.iter().find(|write| self.is_needed(write)) {
             let value = self.state.get(&write.key).copied().unwrap_or(write.value);
-            let (name, shown) = named(&Access { value, ..*write });
+            let (name, shown) = named(&KeyedValue { value, ..*write });
             // The open reads of this value have been taken, so the last one is still to come.
             let reader = self.group.iter().rposition(|it| it.reads.iter().any(|read| read.value == value));
             return (format!("it ends the {name} of {shown}, which is still to be read"), reader.into_iter().collect());

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::{AnomalyKind, Found, History, Step, register};
+use crate::{Access, AnomalyKind, Found, History, register};
 
 #[derive(Clone, Debug)]
 struct Small {
@@ -21,7 +21,7 @@ fn small() -> impl Strategy<Value = Small> {
 fn history_of(operations: &[Small]) -> History {
     let mut history = History::new();
     for (process, operation) in operations.iter().enumerate() {
-        let step = if operation.is_write { Step::write("x", operation.value) } else { Step::read("x") };
+        let step = if operation.is_write { Access::write("x", operation.value) } else { Access::read("x") };
         let id = history.invoke(process as u64, [step], operation.begin);
         let found = match (operation.is_write, operation.value) {
             (true, _) => Found::Done,
@@ -80,7 +80,7 @@ proptest! {
 fn running_out_of_work_is_no_pass() {
     let mut history = History::new();
     for process in 0..20 {
-        let id = history.invoke(process, [Step::write("x", process as i64 % 2)], 0);
+        let id = history.invoke(process, [Access::write("x", process as i64 % 2)], 0);
         history.ok(id, [Found::Done], 100);
     }
     let anomaly = register::check_within(&history, 5).expect_err("too little work");

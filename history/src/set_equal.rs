@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::history::{Fact, History};
-use crate::operation::{Found, Key, Operation, Step, Value};
+use crate::operation::{Access, Found, Key, Operation, Value};
 
 const CHECKER: &str = "set_equal";
 
@@ -40,11 +40,11 @@ pub fn check(history: &History) -> Result<(), Anomaly> {
             _ => {}
         }
     }
-    let has = |is: fn(&Step) -> bool| history.operations.iter().any(|operation| operation.steps.iter().any(is));
-    if has(|step| matches!(step, Step::Reserve(_))) && !has_stocks {
+    let has = |is: fn(&Access) -> bool| history.operations.iter().any(|operation| operation.steps.iter().any(is));
+    if has(|step| matches!(step, Access::Reserve(_))) && !has_stocks {
         return Err(anomaly(AnomalyKind::Malformed, "there are reservations and no audit of stocks at rest"));
     }
-    if has(|step| matches!(step, Step::Publish)) && !has_stores {
+    if has(|step| matches!(step, Access::Publish)) && !has_stores {
         return Err(anomaly(AnomalyKind::Malformed, "there are publications and no audit of stores at rest"));
     }
     Ok(())
@@ -84,8 +84,8 @@ impl Bounds {
 fn reservations(history: &History) -> impl Iterator<Item = (&Operation, &BTreeMap<String, Key>, bool)> {
     history.operations.iter().flat_map(|operation| {
         operation.results().filter_map(move |(step, found)| match (step, found) {
-            (Step::Reserve(stocks), Some(Found::Accepted(true))) => Some((operation, stocks, true)),
-            (Step::Reserve(stocks), None) if operation.is_unknown() => Some((operation, stocks, false)),
+            (Access::Reserve(stocks), Some(Found::Accepted(true))) => Some((operation, stocks, true)),
+            (Access::Reserve(stocks), None) if operation.is_unknown() => Some((operation, stocks, false)),
             _ => None,
         })
     })
@@ -143,7 +143,7 @@ fn check_refusals(history: &History, before: &Stocks) -> Result<(), Anomaly> {
     for operation in &history.operations {
         let end = operation.effect_by().unwrap_or(u64::MAX);
         for (step, found) in operation.results() {
-            let (Step::Reserve(stocks), Some(Found::Accepted(false))) = (step, found) else {
+            let (Access::Reserve(stocks), Some(Found::Accepted(false))) = (step, found) else {
                 continue;
             };
             let is_empty = |(kind, key): (&String, &Key)| {
@@ -169,7 +169,7 @@ fn published(history: &History) -> Result<(BTreeMap<&Value, &Operation>, Bounds)
     for operation in &history.operations {
         for (step, found) in operation.results() {
             match (step, found) {
-                (Step::Publish, Some(Found::Value(id))) => {
+                (Access::Publish, Some(Found::Value(id))) => {
                     bounds.surely += 1;
                     let Some(id) = id else { continue };
                     if let Some(other) = ids.insert(id, operation) {
@@ -177,7 +177,7 @@ fn published(history: &History) -> Result<(BTreeMap<&Value, &Operation>, Bounds)
                         return Err(anomaly(AnomalyKind::RepeatedReply, what).with([other, operation]));
                     }
                 }
-                (Step::Publish, None) if operation.is_unknown() => bounds.perhaps += 1,
+                (Access::Publish, None) if operation.is_unknown() => bounds.perhaps += 1,
                 _ => {}
             }
         }

@@ -1,5 +1,6 @@
-// The check handlers of docs/internals/worker-protocol.md, which `millrace worker-check` drives: node check.mjs [PORT]
+// The check handlers of docs/internals/worker-protocol.md, which `millrace worker-check` drives: node check.mjs [PORT [stream]]
 import { Abort, query, serve, service, workflow } from "./millrace.mjs";
+import { serveStreams } from "./stream.mjs";
 
 // How often something ran in this process: what a handler must not depend on, and some of these do.
 const runs = new Map();
@@ -92,5 +93,6 @@ const routes = {
   "POST /json": (ctx, request) => request.json().value,
 };
 
-const server = serve({ check: { default: handlers, routes } }, { port: Number(process.argv[2] ?? 8081) });
-server.on("listening", () => console.log(`worker at http://127.0.0.1:${server.address().port}`));
+const [port = "8081", mode] = process.argv.slice(2), isPlain = mode !== "stream";
+const server = (isPlain ? serve : serveStreams)({ check: { default: handlers, routes } }, { port: Number(port) });
+server.on("listening", () => console.log(`worker at ${isPlain ? "http" : "h2c"}://127.0.0.1:${server.address().port}`));

@@ -1,6 +1,5 @@
-// A worker in plain Node.js: request and reply over HTTP/1.1, as docs/internals/worker-protocol.md says.
-// The functions have the names and types of millrace.d.ts, so one file runs inside the store or here. Each
-// turn runs the handler from its start and feeds it the results so far, one at a time.
+// A worker in plain Node.js: request and reply over HTTP/1.1, as docs/internals/worker-protocol.md says. Each turn runs
+// the handler from its start and feeds it the results so far, one at a time. stream.mjs has streams of HTTP/2 beside it.
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
@@ -11,10 +10,9 @@ const PAYLOAD_LIMIT = 8 * 1024 * 1024, BODY_LIMIT = 65 * 1024 * 1024, WHOLE_LIMI
 const KINDS = ["transaction", "query", "workflow", "route"], JSON_TEXT = 0, RAW = 1;
 
 export class Abort extends Error {
-  name = "Abort";
-  constructor(message = "", payload = undefined) { super(message); this.payload = payload; }
+  constructor(message = "", payload = undefined) { Object.assign(super(message), { name: "Abort", payload }); }
 }
-class ProtocolError extends Error {}
+export class ProtocolError extends Error {}
 const marked = (kind) => (handler) => Object.assign(handler, { millraceKind: kind });
 export const query = marked("query"), workflow = marked("workflow");
 export const service = (handlers) => Object.freeze({ ...handlers });
@@ -28,15 +26,14 @@ const packError = ({ code, message, detail = "" }) => Buffer.concat([code, messa
 const retryText = (r) => (r ? JSON.stringify({ attempts: r.attempts === Infinity ? "unlimited" : r.attempts, first_ms: r.firstMs, longest_ms: r.longestMs }) : "");
 const packResult = (r) => Buffer.concat(r.code ? [Buffer.from([1]), packError(r)] : [Buffer.from([0]), packValue(r)]);
 
-function frame(type, payload, flags = 0) {
+export function frame(type, payload, flags = 0) {
   if (payload.length > PAYLOAD_LIMIT) throw new ProtocolError("a frame is too large");
   return Buffer.concat([u32(payload.length), Buffer.from([type, flags, 0, 0, 0, 0, 0, 0]), payload]);
 }
 
-class Reader {
+export class Reader {
   constructor(data) { this.data = data; this.at = 0; }
-  take(count) { this.need(count); return this.data.subarray(this.at, (this.at += count)); }
-  need(count) { if (this.at + count > this.data.length) throw new ProtocolError("a payload is cut off"); }
+  take(count) { if (this.at + count > this.data.length) throw new ProtocolError("a payload is cut off"); return this.data.subarray(this.at, (this.at += count)); }
   u8() { return this.take(1)[0]; }
   u32() { return this.take(4).readUInt32BE(); }
   u64() { return Number(this.take(8).readBigUInt64BE()); }
@@ -48,20 +45,22 @@ class Reader {
   end() { if (this.at !== this.data.length) throw new ProtocolError("bytes are left over"); }
 }
 
-function decode(body) {
-  const reader = new Reader(body), frames = [];
-  while (reader.at < body.length) {
-    const length = reader.u32(), [type, flags, zero1, zero2] = reader.take(4);
-    if (length > PAYLOAD_LIMIT || zero1 || zero2) throw new ProtocolError("a wrong header");
-    if (reader.u32() !== 0) throw new ProtocolError("a request carries one attempt, stream 0");
-    if (flags > (type === START ? 3 : 1)) throw new ProtocolError("an unknown flag");
-    frames.push({ type, flags, payload: new Reader(reader.take(length)) });
-  }
-  if (frames[0]?.type !== START) throw new ProtocolError("a request begins with START");
-  return [readStart(frames[0]), frames.slice(1).map(readInput)];
+export function readFrame(reader) {
+  const length = reader.u32(), [type, flags, zero1, zero2] = reader.take(4);
+  if (length > PAYLOAD_LIMIT || zero1 || zero2) throw new ProtocolError("a wrong header");
+  if (reader.u32() !== 0) throw new ProtocolError("a request or stream carries one attempt, whose stream is 0");
+  if (flags > (type === START ? 3 : 1)) throw new ProtocolError("an unknown flag");
+  return { type, flags, payload: new Reader(reader.take(length)) };
 }
 
-function readStart({ flags, payload: p }) {
+function decode(body) {
+  const reader = new Reader(body), frames = [];
+  while (reader.at < body.length) frames.push(readFrame(reader));
+  return [readStart(frames[0] ?? {}), frames.slice(1).map(readInput)];
+}
+
+export function readStart({ type, flags, payload: p }) {
+  if (type !== START) throw new ProtocolError("an attempt begins with START");
   const start = {
     attempt: p.take(16).toString("hex"), kind: KINDS[p.u8()], deadline: p.u32(), seen: p.u32(),
     service: p.text(), handler: p.text(), key: p.bytes(), id: p.text(), now: p.u64(), seed: p.take(16),
@@ -73,7 +72,7 @@ function readStart({ flags, payload: p }) {
   return start;
 }
 
-function readInput({ type, flags, payload: p }) {
+export function readInput({ type, flags, payload: p }) {
   if (type !== RESULT && type !== FIELDS) throw new ProtocolError("RESULT or FIELDS is expected");
   const fields = () => Array.from({ length: p.u32() }, () => [p.bytes().toString(), p.form() ? p.value() : null]);
   const given = type === RESULT ? { operation: p.u32(), result: p.result() } : { fields: fields(), isRestVoid: flags === 1 };
@@ -82,6 +81,7 @@ function readInput({ type, flags, payload: p }) {
 }
 
 const rest = () => new Promise((resolve) => setImmediate(resolve)); // All microtasks have run by then.
+const unheard = (promise) => (promise.catch(() => {}), promise); // A failure that nobody awaits, or somebody late, ends no process.
 const parse = (data) => (data.length === 0 ? null : JSON.parse(data.toString()));
 const toValue = (value) => (ArrayBuffer.isView(value) ? { kind: RAW, data: value } : { kind: JSON_TEXT, data: JSON.stringify(value ?? null) });
 const given = (data, what) => { try { return parse(data); } catch (e) { throw Object.assign(new Error(`${what} is not JSON: ${e.message}`), { code: "invalid-input" }); } };
@@ -89,16 +89,13 @@ const fromValue = ({ kind, data }) => (kind === RAW ? new Uint8Array(data) : par
 const CRC = Array.from({ length: 256 }, (_, n) => { for (let k = 8; k--;) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1; return n >>> 0; });
 const crc32 = (data, sum) => { sum = ~sum; for (const b of data) sum = CRC[(sum ^ b) & 255] ^ (sum >>> 8); return ~sum >>> 0; };
 
-function failure(error) {
-  const detail = error?.payload === undefined ? "" : JSON.stringify(error.payload);
-  return { code: error instanceof Abort ? "aborted" : (error?.code ?? "function-failed"), message: String(error?.message ?? error), detail };
-}
+const codeOf = (e) => (e instanceof Abort ? "aborted" : typeof e?.code === "string" && e.code.length <= 100 ? e.code : "function-failed"); // Others throw numbers.
+const errorOf = (e) => ({ code: codeOf(e), message: String(e?.message ?? e).slice(0, 65536), detail: e?.payload === undefined ? "" : JSON.stringify(e.payload) });
+const failure = (e) => { try { return errorOf(e); } catch (why) { return errorOf(new Error(`an error that cannot be sent: ${why.message}`)); } };
+const payloadOf = ({ detail }) => (detail?.length ? parse(detail) : undefined);
+const thrown = (e) => (e.code === "aborted" ? new Abort(e.message, payloadOf(e)) : Object.assign(new Error(e.message), { code: e.code, payload: payloadOf(e) }));
 
-function thrown({ code, message, detail }) {
-  const payload = detail?.length ? parse(detail) : undefined;
-  return code === "aborted" ? new Abort(message, payload) : Object.assign(new Error(message), { code, payload });
-}
-class Attempt {
+export class Attempt {
   constructor(start) {
     Object.assign(this, { start, frames: [], sent: 0, sum: 0, resumed: [0, 0], operations: 0, draws: 0 });
     Object.assign(this, { hasFields: KINDS.indexOf(start.kind) < 2, fields: start.fields, whole: start.whole });
@@ -107,9 +104,8 @@ class Attempt {
   }
   emit(type, payload, flags = 0) {
     const data = frame(type, payload, flags);
-    this.sent += 1;
     this.sum = crc32(data, this.sum);
-    if (this.sent <= this.start.seen) this.resumed = [this.sent, this.sum];
+    if ((this.sent += 1) <= this.start.seen) this.resumed = [this.sent, this.sum];
     else this.frames.push(data);
   }
   issue(type, ...parts) {
@@ -122,9 +118,7 @@ class Attempt {
       if (this.early.has(operation)) this.deliver(operation, this.early.get(operation));
     });
   }
-  async perform(type, ...parts) {
-    try { return fromValue(await this.result(this.issue(type, ...parts))); } finally { await this.load(); }
-  }
+  perform(type, ...parts) { return unheard(this.result(this.issue(type, ...parts)).then(fromValue).finally(() => this.load())); }
   async load() { // Handlers read without waiting, so all fields have to be here first.
     for (let after; this.hasFields && !this.whole; ) {
       const behind = after === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), bytes(after)]);
@@ -139,23 +133,25 @@ class Attempt {
     for (const [name, value] of fields) value ? this.fields.set(name, value) : this.fields.delete(name);
   }
   deliver(operation, result) {
-    const settle = this.waiting.get(operation);
-    if (!settle) return this.early.set(operation, result);
+    const settle = this.waiting.get(operation) ?? ((result) => this.early.set(operation, result));
     for (const known of [this.waiting, this.early]) known.delete(operation);
     settle(result);
   }
   async rested() { do { await Promise.allSettled(this.running); await rest(); } while (this.running.size); }
-  async turn(handler, inputs) {
-    let ended;
-    this.inputs = inputs;
-    const failed = (error) => this.emit(FAILURE, Buffer.concat([packError(failure(error)), bytes(String(error?.stack ?? ""))]), error instanceof Abort ? 1 : 0);
+  run(handler) { // What `ended` is then sends the end.
+    const failed = (error) => this.emit(FAILURE, Buffer.concat([packError(failure(error)), bytes(String(error?.stack ?? "").slice(0, 65536))]), error instanceof Abort ? 1 : 0);
     const gave = (output) => { try { this.emit(OUTPUT, packValue(this.output(output))); } catch (error) { failed(error); } };
     const run = async () => (await this.load(), handler(this.context(), this.input()));
-    run().then((output) => (ended = () => gave(output)), (error) => (ended = () => failed(error)));
+    return run().then((output) => (this.ended = () => gave(output)), (error) => (this.ended = () => failed(error)));
+  }
+  suspend() { this.frames.push(frame(SUSPEND, Buffer.concat([u32(this.waiting.size), ...[...this.waiting.keys()].map(u32)]))); }
+  async turn(handler, inputs) {
+    this.inputs = inputs;
+    this.run(handler);
     await this.rested();
     for (let given; (given = inputs.shift()); await this.rested()) given.fields ? this.learn(given) : this.deliver(given.operation, given.result);
-    if (ended && !this.waiting.size) ended();
-    else this.frames.push(frame(SUSPEND, Buffer.concat([u32(this.waiting.size), ...[...this.waiting.keys()].map(u32)])));
+    if (this.ended && !this.waiting.size) this.ended();
+    else this.suspend();
     if (this.start.seen) this.frames.unshift(frame(RESUMED, Buffer.concat(this.resumed.map(u32))));
     return Buffer.concat(this.frames);
   }
@@ -169,10 +165,10 @@ class Attempt {
     if (this.start.kind !== "route") return toValue(output);
     const names = output && typeof output === "object" ? Object.keys(output) : [];
     const reply = names.length && names.every((n) => ["status", "headers", "body"].includes(n)) ? output : { body: output };
-    const raw = ArrayBuffer.isView(reply.body) ? reply.body : typeof reply.body === "string" ? reply.body : JSON.stringify(reply.body);
-    const type = typeof reply.body === "string" ? "text/plain; charset=utf-8" : ArrayBuffer.isView(reply.body) ? "application/octet-stream" : "application/json";
+    const form = typeof reply.body === "string" ? "text/plain; charset=utf-8" : ArrayBuffer.isView(reply.body) ? "application/octet-stream" : "application/json";
+    const raw = form === "application/json" ? JSON.stringify(reply.body) : reply.body;
     const headers = Object.entries(reply.headers ?? {}).flatMap(([n, v]) => [v].flat().map((one) => [n, String(one)]));
-    if (raw !== undefined && !headers.some(([n]) => n.toLowerCase() === "content-type")) headers.push(["content-type", type]);
+    if (raw !== undefined && !headers.some(([n]) => n.toLowerCase() === "content-type")) headers.push(["content-type", form]);
     return toValue({ status: reply.status ?? (raw === undefined ? 204 : 200), headers, body: Buffer.from(raw ?? "").toString("base64") });
   }
   draw() { return createHash("sha256").update(this.start.seed).update(u64(this.draws++)).digest(); }
@@ -221,10 +217,8 @@ class Attempt {
       compensate: (s, k, h, i) => this.emit(COMPENSATE, target(s, k, h, i)),
       sleep: (ms) => this.perform(SLEEP, u64(ms)),
       wait: (name, options) => this.perform(WAIT, bytes(name), limit(options)), result: (id, options) => this.perform(AWAIT, bytes(id), limit(options)),
-      step: (name, code, options) => this.step(name, code, options),
-      fetch: (url, options = {}) => this.fetch(url, options),
-      record: (type, id) => this.record(type, id),
-      ask: (type, id, request) => this.perform(RECORD, bytes(type), bytes(id), bytes(JSON.stringify(request))),
+      step: (name, code, options) => this.step(name, code, options), fetch: (url, options = {}) => this.fetch(url, options),
+      record: (type, id) => this.record(type, id), ask: (type, id, request) => this.perform(RECORD, bytes(type), bytes(id), bytes(JSON.stringify(request))),
       now: () => start.now, random: () => Number(this.draw().readBigUInt64BE() >> 11n) / 2 ** 53,
       uuid: () => { const b = this.draw(); b[6] = (b[6] & 15) | 64; b[8] = (b[8] & 63) | 128; return b.toString("hex", 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-"); },
       log: (...values) => this.emit(LOG, Buffer.concat([Buffer.from([1]), bytes(values.join(" "))])),
@@ -251,8 +245,8 @@ class Attempt {
 }
 
 const isHandler = ([name, handler]) => typeof handler === "function" && !name.startsWith("_");
-const discovery = (services) => ({
-  protocol: { min: 1, max: 3 }, mode: "request-reply", sdk: "millrace-node/0.1.0",
+const discovery = (services, mode) => ({
+  protocol: { min: 1, max: 3 }, mode, sdk: "millrace-node/0.1.0",
   services: Object.entries(services).map(([name, { default: handlers = {}, routes = {}, schedules = {} }]) => ({
     name, fields: [], whole_up_to_bytes: WHOLE_LIMIT,
     handlers: Object.entries(handlers).filter(isHandler).map(([name, h]) => ({ name, kind: h.millraceKind ?? "transaction" })),
@@ -261,7 +255,7 @@ const discovery = (services) => ({
   })),
 });
 
-function refusal(secret, request, body) {
+export function refusal(secret, request, body) {
   const { "millrace-expires": expires = "", "millrace-attempt": attempt = "", "millrace-signature": given = "" } = request.headers;
   if (!secret) return /^(::1|(::ffff:)?127\.)/.test(request.socket.remoteAddress ?? "") ? null : "a worker without a secret answers only this machine";
   const lines = [request.method, request.url.split("?")[0], expires, attempt, createHash("sha256").update(body).digest("hex")];
@@ -270,30 +264,36 @@ function refusal(secret, request, body) {
   return /^\d+$/.test(expires) && Date.now() / 1000 <= Number(expires) ? null : "the signature has expired";
 }
 
-async function answer(services, secret, request, body) {
-  const path = request.url.split("?")[0], refused = refusal(secret, request, body);
-  if (refused) return [401, "application/json", JSON.stringify({ code: "worker-refused", detail: refused })];
-  if (path.endsWith("/discovery")) return [200, "application/json", JSON.stringify(discovery(services))];
-  if (!path.endsWith("/invoke") || request.method !== "POST") return [404, "text/plain", "GET /discovery, POST /invoke"];
-  if (!["1", "2", "3"].includes(request.headers["millrace-worker-protocol"])) throw new ProtocolError("this worker speaks the versions 1 to 3");
-  const [start, inputs] = decode(body), found = services[start.service];
-  if (request.headers["millrace-attempt"] !== start.attempt) throw new ProtocolError("the header names another attempt");
-  const handler = start.kind === "route" ? found?.routes?.[start.handler] : found?.default?.[start.handler];
+export const problem = (status, code, detail) => [status, "application/json", JSON.stringify({ code, detail })];
+export function handlerOf(services, start, { headers }) {
+  if (!["1", "2", "3"].includes(headers["millrace-worker-protocol"])) throw new ProtocolError("this worker speaks the versions 1 to 3");
+  if (headers["millrace-attempt"] !== start.attempt) throw new ProtocolError("the header names another attempt");
+  const found = services[start.service], handler = start.kind === "route" ? found?.routes?.[start.handler] : found?.default?.[start.handler];
   const fits = handler && (start.kind === "route" || (handler.millraceKind ?? "transaction") === start.kind);
   const missing = () => { throw Object.assign(new Error(`no ${start.kind} ${start.service}/${start.handler}`), { code: "unknown-handler" }); };
-  const bound = fits ? (ctx, input) => handler.call(found.default, ctx, input) : missing;
-  return [200, "application/vnd.millrace.worker", await new Attempt(start).turn(bound, inputs)];
+  return fits ? (ctx, input) => handler.call(found.default, ctx, input) : missing;
+}
+
+async function answer(services, secret, mode, request, body) {
+  const path = request.url.split("?")[0], refused = refusal(secret, request, body);
+  if (refused) return problem(401, "worker-refused", refused);
+  if (path.endsWith("/discovery")) return [200, "application/json", JSON.stringify(discovery(services, mode))];
+  if (!path.endsWith("/invoke") || request.method !== "POST") return [404, "text/plain", "GET /discovery, POST /invoke"];
+  const [start, inputs] = decode(body);
+  return [200, "application/vnd.millrace.worker", await new Attempt(start).turn(handlerOf(services, start, request), inputs)];
+}
+
+export function respond(services, secret, mode, request, response) {
+  const parts = [];
+  let length = 0;
+  request.on("data", (part) => ((length += part.length) > BODY_LIMIT ? request.destroy() : parts.push(part)));
+  request.on("end", async () => {
+    const [status, type, body] = await answer(services, secret, mode, request, Buffer.concat(parts)).catch((error) => problem(400, "worker-protocol", error.message));
+    response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) }).end(body);
+  });
 }
 
 /** Serves services, each a module with `default` and perhaps `routes` and `schedules`; gives the HTTP server. */
 export function serve(services, { port = 8081, host = "127.0.0.1", secret = process.env.MILLRACE_WORKER_SECRET } = {}) {
-  return createServer((request, response) => {
-    const parts = [];
-    let length = 0;
-    request.on("data", (part) => ((length += part.length) > BODY_LIMIT ? request.destroy() : parts.push(part)));
-    request.on("end", async () => {
-      const [status, type, body] = await answer(services, secret, request, Buffer.concat(parts)).catch((error) => [400, "application/json", JSON.stringify({ code: "worker-protocol", detail: error.message })]);
-      response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) }).end(body);
-    });
-  }).listen(port, host);
+  return createServer((request, response) => respond(services, secret, "request-reply", request, response)).listen(port, host);
 }

@@ -17,7 +17,7 @@ use crate::workload::AGAIN_FROM;
 pub const ASIDE: Token = Token(1 << 62);
 
 /// Something that somebody asks of a workflow.
-pub struct Asked {
+pub struct WorkflowQuestion {
     pub token: Token,
     pub of: InvocationId,
     pub question: Question,
@@ -40,7 +40,7 @@ pub struct Restarting {
 }
 
 /// Does something to a workflow, if there is one. What becomes of it shows in the workflow.
-pub fn disturb(ledger: &Ledger, rng: &mut Rng, shard_count: u16) -> Option<Asked> {
+pub fn disturb(ledger: &Ledger, rng: &mut Rng, shard_count: u16) -> Option<WorkflowQuestion> {
     let sagas = started(ledger, shard_count, |kind| matches!(kind, Kind::Saga { .. }));
     let (_, of) = one_of_the_last(rng, &sagas)?;
     let sequence = of.sequence;
@@ -52,12 +52,12 @@ pub fn disturb(ledger: &Ledger, rng: &mut Rng, shard_count: u16) -> Option<Asked
             (Signal { sequence, name, payload, idempotency_key: None }.into(), "signalled")
         }
     };
-    Some(Asked { token: ASIDE, of, question, what: format!("{of} is {how}") })
+    Some(WorkflowQuestion { token: ASIDE, of, question, what: format!("{of} is {how}") })
 }
 
 impl Restarting {
     /// Has a workflow restarted, if there is one that can say how often that took effect.
-    pub fn restart(&mut self, ledger: &mut Ledger, rng: &mut Rng, shard_count: u16) -> Option<Asked> {
+    pub fn restart(&mut self, ledger: &mut Ledger, rng: &mut Rng, shard_count: u16) -> Option<WorkflowQuestion> {
         let started = started(ledger, shard_count, |kind| matches!(kind, Kind::Again { .. }));
         let (operation, of) = one_of_the_last(rng, &started)?;
         let is_from_step = rng.chance(1, 2);
@@ -69,7 +69,7 @@ impl Restarting {
         ledger.operations[operation].restarts[usize::from(is_from_step)].in_doubt += 1;
         let question = Intervene { sequence: of.sequence, intervention }.into();
         let what = format!("{of} of op{operation} is to be restarted, from its step: {is_from_step}");
-        Some(Asked { token, of, question, what })
+        Some(WorkflowQuestion { token, of, question, what })
     }
 
     /// Somebody is answered who did something to a workflow. `None`: it was no restart.

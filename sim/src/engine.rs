@@ -17,7 +17,7 @@ use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
     ActivationId, Answer, App, AppSettings, Catalog, Engine, Error, ErrorCode, HandlerId, HandlerKind, Host, Limits,
     LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, Reader, Route, RouteReply, ScanRequest,
-    Schedule, Service, Start, Step,
+    Schedule, Service, Start, TurnResult,
 };
 use serde_json::Value as Json;
 
@@ -174,7 +174,13 @@ impl ScriptEngine {
         self.turns.get()
     }
 
-    fn run(&self, activation: ActivationId, mut running: Running, thrown: Option<Error>, host: &mut dyn Host) -> Step {
+    fn run(
+        &self,
+        activation: ActivationId,
+        mut running: Running,
+        thrown: Option<Error>,
+        host: &mut dyn Host,
+    ) -> TurnResult {
         assert!(!self.is_running.replace(true), "an engine is never re-entered");
         self.turns.set(self.turns.get() + 1);
         let result = match thrown {
@@ -191,15 +197,15 @@ impl ScriptEngine {
         match result {
             Ok(Turn::Waits) => {
                 self.activations.borrow_mut().insert(activation, running);
-                Step::Waiting
+                TurnResult::Waiting
             }
             Ok(Turn::Ends(json)) if running.goes_on() => {
                 running.returned = Some(json);
                 self.activations.borrow_mut().insert(activation, running);
-                Step::Waiting
+                TurnResult::Waiting
             }
-            Ok(Turn::Ends(json)) => Step::Done(running.output(&json)),
-            Err(error) => Step::Done(Err(error)),
+            Ok(Turn::Ends(json)) => TurnResult::Done(running.output(&json)),
+            Err(error) => TurnResult::Done(Err(error)),
         }
     }
 }
@@ -247,7 +253,7 @@ impl Engine for ScriptEngine {
         Some(found.and_then(|value| output(&value.map_or(Json::Null, decode), output_bytes)).map(Answer::Value))
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         assert!(!self.activations.borrow().contains_key(&activation), "{activation:?} is live already");
         let (input, handler, is_route) = match start {
             Start::Handler { id, input, .. } => (input.to_vec(), id, false),
@@ -260,7 +266,7 @@ impl Engine for ScriptEngine {
         let input = crate::records::script_of(input);
         let script = match serde_json::from_slice(&input) {
             Ok(Json::Array(script)) => script,
-            _ => return Step::Done(Err(Error::new(ErrorCode::InvalidInput, "the input is no script"))),
+            _ => return TurnResult::Done(Err(Error::new(ErrorCode::InvalidInput, "the input is no script"))),
         };
         let running = Running {
             script,
@@ -287,17 +293,17 @@ impl Engine for ScriptEngine {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let mut running = self.activations.borrow_mut().remove(&activation).expect("only waiting frames are resumed");
         match running.take_result(operation, result, host) {
             Ok(true) => self.run(activation, running, None, host),
             Ok(false) if running.returned.is_some() && !running.goes_on() => {
                 let returned = running.returned.take().unwrap_or(Json::Null);
-                Step::Done(running.output(&returned))
+                TurnResult::Done(running.output(&returned))
             }
             Ok(false) => {
                 self.activations.borrow_mut().insert(activation, running);
-                Step::Waiting
+                TurnResult::Waiting
             }
             Err(error) => self.run(activation, running, Some(error), host),
         }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use millrace_history::{Fact, Found, History, Step, verdict};
+use millrace_history::{Access, Fact, Found, History, verdict};
 use serde_json::Value as Json;
 
 use crate::ledger::{Kind, Known, Ledger, Operation};
@@ -81,13 +81,13 @@ fn bank_of(kind: &Kind) -> Option<&str> {
 }
 
 /// What an operation is to the checker, and in whose history.
-fn asked(operation: &Operation) -> Option<(&str, Vec<Step>)> {
+fn asked(operation: &Operation) -> Option<(&str, Vec<Access>)> {
     let name = bank_of(&operation.kind).unwrap_or(SHARED);
     let steps = match &operation.kind {
-        Kind::Add { key } => vec![Step::increment(key)],
-        Kind::Read { key } => vec![Step::count(key)],
-        Kind::Transfer { from, to, amount, .. } => vec![Step::transfer(from, to, *amount)],
-        Kind::Audit { .. } => vec![Step::Balances],
+        Kind::Add { key } => vec![Access::increment(key)],
+        Kind::Read { key } => vec![Access::count(key)],
+        Kind::Transfer { from, to, amount, .. } => vec![Access::transfer(from, to, *amount)],
+        Kind::Audit { .. } => vec![Access::Balances],
         Kind::Steps { steps, .. } => steps.clone(),
         Kind::Message { .. } | Kind::Send { .. } | Kind::Saga { .. } | Kind::Again { .. } => return None,
     };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, IdempotencyKey, UnixMillis};
-use millrace_history::{Step, Time};
+use millrace_history::{Access, Time};
 use millrace_shard::{Reply, Token};
 
 use crate::node::RETENTION_MS;
@@ -39,7 +39,7 @@ pub enum Kind {
     Audit { bank: String },
     /// Looks at lists, registers or counters, or puts something into them. Leaves no mark. `is_bare`: the
     /// entity it begins with only calls others, so a route can do the same.
-    Steps { root: String, is_bare: bool, is_query: bool, steps: Vec<Step> },
+    Steps { root: String, is_bare: bool, is_query: bool, steps: Vec<Access> },
 }
 
 impl Kind {

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use millrace_history::{Found, Step, Value};
+use millrace_history::{Access, Found, Value};
 use serde_json::Value as Json;
 
 use crate::ledger::Kind;
@@ -55,15 +55,15 @@ impl Piece {
         script.keep()
     }
 
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self) -> Vec<Access> {
         let (key, value) = (self.key.as_str(), i64::try_from(self.value).expect("few operations"));
         match (self.family, self.act) {
-            (Family::Lists, Act::Look) => vec![Step::read_list(key)],
-            (Family::Lists, Act::Put) => vec![Step::append(key, value)],
-            (Family::Lists, Act::Both) => vec![Step::append(key, value), Step::read_list(key)],
-            (Family::Registers, Act::Look) => vec![Step::read(key)],
-            (Family::Registers, Act::Put) => vec![Step::write(key, value)],
-            (Family::Registers, Act::Both) => vec![Step::read(key), Step::write(key, value)],
+            (Family::Lists, Act::Look) => vec![Access::read_list(key)],
+            (Family::Lists, Act::Put) => vec![Access::append(key, value)],
+            (Family::Lists, Act::Both) => vec![Access::append(key, value), Access::read_list(key)],
+            (Family::Registers, Act::Look) => vec![Access::read(key)],
+            (Family::Registers, Act::Put) => vec![Access::write(key, value)],
+            (Family::Registers, Act::Both) => vec![Access::read(key), Access::write(key, value)],
         }
     }
 
@@ -109,8 +109,8 @@ pub fn look_at_all(lists: &[String], registers: &[String], counters: &[String]) 
     };
     let held = lists.iter().chain(registers).map(look(SERVICE, FIELD));
     let script = Script::new().all(held.chain(counters.iter().map(look("counter", "n"))));
-    let steps = lists.iter().map(Step::read_list).chain(registers.iter().map(Step::read));
-    let steps = steps.chain(counters.iter().map(Step::count)).collect();
+    let steps = lists.iter().map(Access::read_list).chain(registers.iter().map(Access::read));
+    let steps = steps.chain(counters.iter().map(Access::count)).collect();
     (Kind::Steps { root: "auditor".to_owned(), is_bare: true, is_query: true, steps }, script)
 }
 
@@ -195,19 +195,19 @@ impl Drawing<'_> {
 }
 
 /// What a reply holds for each step; `None` if it does not fit them.
-pub fn found(steps: &[Step], reply: &Json) -> Option<Vec<Found>> {
+pub fn found(steps: &[Access], reply: &Json) -> Option<Vec<Found>> {
     let mut tagged = VecDeque::new();
     gather(reply, &mut tagged);
     let mut take = |key: &String| tagged.pop_front().filter(|(name, _)| *name == key).map(|(_, json)| json);
     let mut found = Vec::new();
     for step in steps {
         found.push(match step {
-            Step::ReadList(key) => {
+            Access::ReadList(key) => {
                 let list = take(key)?;
                 Found::List(list.as_array().into_iter().flatten().map(Value::from).collect())
             }
-            Step::Read(key) => Found::Value(Some(take(key)?).filter(|json| !json.is_null()).map(Value::from)),
-            Step::Count(key) => Found::Number(take(key)?.as_i64().unwrap_or(0)),
+            Access::Read(key) => Found::Value(Some(take(key)?).filter(|json| !json.is_null()).map(Value::from)),
+            Access::Count(key) => Found::Number(take(key)?.as_i64().unwrap_or(0)),
             _ => Found::Done,
         });
     }

@@ -250,7 +250,7 @@ impl Script {
         self.then(json!(["wait", name, timeout_ms]))
     }
 
-    /// The outcome of the workflow of this id, or of that which the script sent last.
+    /// The result of the workflow of this id, or of that which the script sent last.
     #[must_use]
     pub fn result(self, id: Option<&str>, timeout_ms: Option<u64>) -> Self {
         self.then(json!(["result", id, timeout_ms]))

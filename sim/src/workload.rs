@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::Schedule;
-use millrace_history::Step;
+use millrace_history::Access;
 
 use crate::ledger::{Kind, Ledger, Operation};
 use crate::lists;
@@ -65,8 +65,8 @@ pub fn last_looks(ledger: &Ledger, shard_count: u16) -> Vec<(Kind, Script)> {
         match &operation.kind {
             Kind::Transfer { bank, .. } | Kind::Audit { bank } => drop(banks.insert(bank.clone())),
             Kind::Steps { steps, .. } => steps.iter().for_each(|step| match step {
-                Step::Append(key, _) | Step::ReadList(key) => drop(lists.insert(key.clone())),
-                Step::Read(key) | Step::Write(key, _) => drop(registers.insert(key.clone())),
+                Access::Append(key, _) | Access::ReadList(key) => drop(lists.insert(key.clone())),
+                Access::Read(key) | Access::Write(key, _) => drop(registers.insert(key.clone())),
                 _ => {}
             }),
             _ => {}

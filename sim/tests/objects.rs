@@ -29,7 +29,7 @@ use millrace_base::{Error, ErrorCode};
 use millrace_blobs::{Bodies, BodyOptions, Cursor};
 use millrace_func::{
     ActivationId, App, Engine, Engines, FetchRequest, Fetcher, Fetching, Host, OperationId, Program, Service, Start,
-    Step,
+    TurnResult,
 };
 use millrace_func_objects::ObjectsEngine;
 use millrace_io::{DirectoryEntry, Disk, DiskFile, RealDisk};
@@ -50,11 +50,11 @@ impl Engine for NoEngine {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: ActivationId, _: Start<'_>, _: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, _: Start<'_>, _: &mut dyn Host) -> TurnResult {
         panic!("it has no services")
     }
 
-    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> TurnResult {
         panic!("nothing waits")
     }
 

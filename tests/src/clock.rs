@@ -21,7 +21,7 @@ const SOURCE: &str = r#"
 static volatile long long *offset_seconds;
 
 __attribute__((constructor)) static void open_offset(void) {
-    const char *path = getenv("MILLRACE_TEST_CLOCK");
+    const char *path = getenv("MILLRACE_TEST_CLOCK_FILE");
     int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) return;
     void *page = mmap(0, sizeof(long long), PROT_READ, MAP_SHARED, file, 0);
@@ -54,7 +54,7 @@ impl MovedClock {
     /// When it cannot be made.
     #[must_use]
     pub fn new() -> Option<Self> {
-        let library = Preloaded::build(SOURCE, "MILLRACE_TEST_CLOCK", size_of::<u64>())?;
+        let library = Preloaded::build(SOURCE, "MILLRACE_TEST_CLOCK_FILE", size_of::<u64>())?;
         Some(Self { library, ahead: Duration::ZERO })
     }
 
@@ -70,6 +70,15 @@ impl MovedClock {
     pub fn forward(&mut self, more: Duration) {
         self.ahead += more;
         self.library.shared.write_all_at(&self.ahead.as_secs().to_ne_bytes(), 0).expect("written");
+    }
+
+    /// Sets the clock back to the machine's.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn set_right(&mut self) {
+        self.ahead = Duration::ZERO;
+        self.forward(Duration::ZERO);
     }
 
     /// Moves the clock until a server that has it holds this number of dead letters.

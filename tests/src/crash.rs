@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use millrace_history::{Fact, Found, Recorder, Step, verdict};
+use millrace_history::{Access, Fact, Found, Recorder, verdict};
 use serde_json::Value;
 
 use crate::{Client, Load, Random, Reply, Server, ServerOptions, Shared, number_from_env};
@@ -92,7 +92,7 @@ impl<'a> Caller<'a> {
     /// For any other answer but 503, which promises that nothing has happened.
     pub fn post(
         &mut self,
-        steps: impl IntoIterator<Item = Step>,
+        steps: impl IntoIterator<Item = Access>,
         path: &str,
         body: &Value,
         found: impl FnOnce(&Value) -> Vec<Found>,
@@ -106,7 +106,7 @@ impl<'a> Caller<'a> {
     /// For any other answer.
     pub fn post_or_be_refused(
         &mut self,
-        steps: impl IntoIterator<Item = Step>,
+        steps: impl IntoIterator<Item = Access>,
         path: &str,
         body: &Value,
         found: impl FnOnce(&Value) -> Vec<Found>,
@@ -120,7 +120,7 @@ impl<'a> Caller<'a> {
     /// Like [`Caller::post`].
     pub fn post_text(
         &mut self,
-        steps: impl IntoIterator<Item = Step>,
+        steps: impl IntoIterator<Item = Access>,
         path: &str,
         body: String,
         found: impl FnOnce(&Value) -> Vec<Found>,
@@ -130,7 +130,7 @@ impl<'a> Caller<'a> {
 
     fn exchange(
         &mut self,
-        steps: impl IntoIterator<Item = Step>,
+        steps: impl IntoIterator<Item = Access>,
         path: &str,
         body: String,
         MayRefuse(may_refuse): MayRefuse,
@@ -179,7 +179,12 @@ impl<'a> Caller<'a> {
     ///
     /// # Panics
     /// For any other answer but 503.
-    pub fn get(&mut self, steps: impl IntoIterator<Item = Step>, path: &str, found: impl FnOnce(&Value) -> Vec<Found>) {
+    pub fn get(
+        &mut self,
+        steps: impl IntoIterator<Item = Access>,
+        path: &str,
+        found: impl FnOnce(&Value) -> Vec<Found>,
+    ) {
         self.look("GET", steps, path, found);
     }
 
@@ -189,7 +194,7 @@ impl<'a> Caller<'a> {
     /// Like [`Caller::get`].
     pub fn query(
         &mut self,
-        steps: impl IntoIterator<Item = Step>,
+        steps: impl IntoIterator<Item = Access>,
         path: &str,
         found: impl FnOnce(&Value) -> Vec<Found>,
     ) {
@@ -199,7 +204,7 @@ impl<'a> Caller<'a> {
     fn look(
         &mut self,
         method: &str,
-        steps: impl IntoIterator<Item = Step>,
+        steps: impl IntoIterator<Item = Access>,
         path: &str,
         found: impl FnOnce(&Value) -> Vec<Found>,
     ) {

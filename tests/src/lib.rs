@@ -29,5 +29,5 @@ pub use http::{Connection, Reply, assert_problem, basic, until_taken};
 pub use load::{Client, Load, Random, Shared, StopOnDrop};
 pub use measure::{CpuUse, Latencies, number_from_env};
 pub use needs::{has_programs, left_out};
-pub use outside::{Answer, Asked, Outside};
+pub use outside::{Answer, Outside, ReceivedRequest};
 pub use server::{Server, ServerOptions, binary, free_address, listen, repository, wait_until};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// One request as it came.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// The method.
     pub method: String,
     /// Path and query.
@@ -24,10 +24,10 @@ pub struct Asked {
 /// A running server. Its threads end with the process, or at the first request after it is dropped.
 pub struct Outside {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-fn lock(asked: &Mutex<Vec<Asked>>) -> MutexGuard<'_, Vec<Asked>> {
+fn lock(asked: &Mutex<Vec<ReceivedRequest>>) -> MutexGuard<'_, Vec<ReceivedRequest>> {
     asked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -57,7 +57,7 @@ impl Outside {
     #[must_use]
     pub fn answering(
         address: SocketAddr,
-        answers: impl Fn(&Asked, usize) -> Option<Answer> + Send + Sync + 'static,
+        answers: impl Fn(&ReceivedRequest, usize) -> Option<Answer> + Send + Sync + 'static,
     ) -> Self {
         let listener = crate::listen(address);
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -81,13 +81,13 @@ impl Outside {
 
     /// All requests so far, in order.
     #[must_use]
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<ReceivedRequest> {
         lock(&self.asked).clone()
     }
 
     /// The requests for one path.
     #[must_use]
-    pub fn asked_for(&self, path: &str) -> Vec<Asked> {
+    pub fn asked_for(&self, path: &str) -> Vec<ReceivedRequest> {
         self.asked().into_iter().filter(|asked| asked.path == path).collect()
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn read_message(stream: &mut BufReader<TcpStream>) -> io::Result<Mess
     Ok((headers, body))
 }
 
-fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
+fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<ReceivedRequest>> {
     let mut line = String::new();
     if stream.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -119,7 +119,7 @@ fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
     let mut words = line.split(' ').map(str::to_owned);
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (headers, body) = read_message(stream)?;
-    Ok(Some(Asked { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
+    Ok(Some(ReceivedRequest { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
 }
 
 /// The answer to a request: a status, more headers, each with its line end, and a body.
@@ -142,9 +142,9 @@ impl Answer {
 
 /// The function that answers a request. It gets the number of earlier requests with the same path. `None` closes the
 /// connection.
-type Answers = dyn Fn(&Asked, usize) -> Option<Answer> + Send + Sync;
+type Answers = dyn Fn(&ReceivedRequest, usize) -> Option<Answer> + Send + Sync;
 
-fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answers: &Answers) -> io::Result<()> {
+fn serve(stream: TcpStream, asked: &Mutex<Vec<ReceivedRequest>>, answers: &Answers) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
     while let Some(request) = read(&mut stream)? {
@@ -165,7 +165,7 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answers: &Answers) -> io:
 /// `/hang…` is never answered. `/fail/N/…` is answered after N connections were closed, and `/slow/MS/…` after a
 /// while. `/status/N` is answered with that status, `/large/N` with N bytes, `/redirect` with a 302. Any other path
 /// is answered with the request as JSON.
-fn as_the_path_says(request: &Asked, before: usize) -> Option<Answer> {
+fn as_the_path_says(request: &ReceivedRequest, before: usize) -> Option<Answer> {
     let mut parts = request.path.trim_start_matches('/').split('/');
     let (kind, number) = (parts.next().unwrap_or_default(), parts.next().and_then(|part| part.parse().ok()));
     let number: usize = number.unwrap_or(0);

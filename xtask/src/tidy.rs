@@ -26,6 +26,7 @@ mod spdx;
 mod test_programs;
 mod tree;
 mod type_size;
+mod vague_types;
 mod walk;
 
 use std::fmt;
@@ -66,7 +67,7 @@ impl fmt::Display for Finding {
     }
 }
 
-const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 16] = [
+const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 17] = [
     built_in_apps::check,
     error_pages::check,
     length::check,
@@ -83,6 +84,7 @@ const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 16] = [
     sentences::check,
     test_programs::check,
     type_size::check,
+    vague_types::check,
 ];
 
 const GRAPH_CHECKS: [fn(&Graph, &Tree) -> Vec<Finding>; 2] = [layers::check, licences::check];

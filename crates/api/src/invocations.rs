@@ -91,7 +91,7 @@ pub enum Intervention {
     },
 }
 
-/// What is known of a workflow beside its outcome.
+/// What is known of a workflow beside its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowState {
     /// What runs.

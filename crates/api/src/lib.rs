@@ -49,5 +49,7 @@ pub use record::{
 };
 pub use records::Records;
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};
-pub use serving::{Admission, Health, Hindrance, MAJORITY_LOST, NodeChange, REMOVED, Serving};
+pub use serving::{
+    Admission, Health, Hindrance, MAJORITY_LOST, MovedTime, NodeChange, REMOVED, Serving, no_test_clock,
+};
 pub use worker_line::{SharedWorkerLine, WorkerLine};

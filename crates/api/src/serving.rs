@@ -22,6 +22,26 @@ pub struct Health {
     pub is_serving: bool,
     /// Why writes would not be served, though the node serves.
     pub hindrance: Option<Hindrance>,
+    /// Its clock is one that tests move.
+    pub has_test_clock: bool,
+}
+
+/// What a test clock shows after it was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovedTime {
+    /// By how much it is ahead of the machine's.
+    pub ahead_ms: u64,
+    /// Milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// What is said of a node whose clock is the machine's.
+#[must_use]
+pub fn no_test_clock() -> Error {
+    Error::new(
+        ErrorCode::UnknownRoute,
+        "this node's clock is the machine's: only `millrace serve --test-clock` can move it",
+    )
 }
 
 /// What keeps a node that serves from serving writes.
@@ -127,5 +147,13 @@ pub trait Serving: Clone + 'static {
     /// Changes which nodes the cluster has. Gives what is to be known about it, as JSON.
     fn change_nodes(&self, _principal: &Principal, _change: NodeChange) -> impl Future<Output = Result<Bytes, Error>> {
         async { Err(Error::new(ErrorCode::UnknownRoute, "this node is by itself: it is in no cluster")) }
+    }
+
+    /// Moves the clock of a node that was started with one for tests.
+    ///
+    /// # Errors
+    /// `unknown-route`: its clock is the machine's. `bad-request`: it would be too far ahead.
+    fn advance_clock(&self, _principal: &Principal, _by_ms: u64) -> Result<MovedTime, Error> {
+        Err(no_test_clock())
     }
 }

@@ -6,12 +6,12 @@ use millrace_avro::{Field, Kind, Malformed, NodeId, Reader, Schema};
 use millrace_base::limits;
 use smallvec::SmallVec;
 
-use crate::syntax::{Key, Step, Steps};
+use crate::syntax::{Key, PathStep, Steps};
 use crate::{Budget, EvaluationError, Parameters};
 
 /// Where a value lies in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ValueLocation {
     /// Its node in the schema: a union if the schema says so, whatever its branch.
     pub node: NodeId,
     pub start: u32,
@@ -41,7 +41,7 @@ const LIST_PLACES: usize = 10 * limits::PATH_MATCHES;
 /// Bytes passed over that count as one value looked at, because they take about as long.
 const BYTES_PER_STEP: usize = 16;
 
-pub(crate) type Places = SmallVec<[Place; 4]>;
+pub(crate) type Places = SmallVec<[ValueLocation; 4]>;
 
 type Evaluate<T> = Result<T, EvaluationError>;
 
@@ -108,16 +108,21 @@ impl<'v> Machine<'v> {
 
     /// The record itself.
     #[inline]
-    pub(crate) fn root(&self) -> Place {
-        Place { node: self.schema.root(), start: 0, end: offset(self.record.len()), holder: Holder::None }
+    pub(crate) fn root(&self) -> ValueLocation {
+        ValueLocation { node: self.schema.root(), start: 0, end: offset(self.record.len()), holder: Holder::None }
     }
 
     /// What the path leads to from `here`, in document order except for alternatives.
-    pub(crate) fn follow(&mut self, path: &'v Steps, here: Place) -> Evaluate<Places> {
+    pub(crate) fn follow(&mut self, path: &'v Steps, here: ValueLocation) -> Evaluate<Places> {
         self.follow_steps(path.from_root, &path.steps, here)
     }
 
-    pub(crate) fn follow_steps(&mut self, from_root: bool, steps: &'v [Step], here: Place) -> Evaluate<Places> {
+    pub(crate) fn follow_steps(
+        &mut self,
+        from_root: bool,
+        steps: &'v [PathStep],
+        here: ValueLocation,
+    ) -> Evaluate<Places> {
         let here = if from_root { self.root() } else { here };
         let (found, rest) = self.lead(steps, here)?;
         match found {
@@ -129,7 +134,11 @@ impl<'v> Machine<'v> {
 
     /// Follows the steps as long as each leads to one place, which needs no list. Returns the steps that are left.
     #[inline]
-    pub(crate) fn lead(&mut self, steps: &'v [Step], mut here: Place) -> Evaluate<(Single, &'v [Step])> {
+    pub(crate) fn lead(
+        &mut self,
+        steps: &'v [PathStep],
+        mut here: ValueLocation,
+    ) -> Evaluate<(Single, &'v [PathStep])> {
         let mut rest = steps;
         while let [step, after @ ..] = rest {
             match self.single(step, here)? {
@@ -142,13 +151,13 @@ impl<'v> Machine<'v> {
     }
 
     /// Goes on with all places that each step leads to.
-    pub(crate) fn fan_out(&mut self, steps: &'v [Step], here: Place) -> Evaluate<Places> {
+    pub(crate) fn fan_out(&mut self, steps: &'v [PathStep], here: ValueLocation) -> Evaluate<Places> {
         let mut list = SmallVec::from_iter([here]);
         let mut is_filtered = false;
         for step in steps {
             let mut next = Places::new();
             self.step(step, &list, is_filtered, &mut next)?;
-            is_filtered = matches!(step, Step::Filter(_));
+            is_filtered = matches!(step, PathStep::Filter(_));
             list = next;
         }
         Ok(list)
@@ -156,11 +165,11 @@ impl<'v> Machine<'v> {
 
     /// The step's result if that is at most one place.
     #[inline]
-    fn single(&mut self, step: &Step, here: Place) -> Evaluate<Single> {
+    fn single(&mut self, step: &PathStep, here: ValueLocation) -> Evaluate<Single> {
         match step {
-            Step::Itself => Ok(Single::One(here)),
-            Step::Name { name, slot } => self.child(here, name, Some(*slot)),
-            Step::At(index) => {
+            PathStep::Itself => Ok(Single::One(here)),
+            PathStep::Name { name, slot } => self.child(here, name, Some(*slot)),
+            PathStep::At(index) => {
                 let (node, start) = self.resolve(here)?;
                 let Some(mut items) = self.array(node, start)? else { return Ok(Single::Absent) };
                 let Some(index) = absolute(*index, items.count) else { return Ok(Single::Absent) };
@@ -169,7 +178,7 @@ impl<'v> Machine<'v> {
                 }
                 Ok(self.next_item(&mut items)?.map_or(Single::Absent, |(_, place)| Single::One(place)))
             }
-            Step::Keys(keys) => match &**keys {
+            PathStep::Keys(keys) => match &**keys {
                 [Key::Text(key)] => self.child(here, key, None),
                 _ => Ok(Single::Many(here)),
             },
@@ -177,8 +186,14 @@ impl<'v> Machine<'v> {
         }
     }
 
-    fn step(&mut self, step: &'v Step, from: &[Place], is_filtered: bool, out: &mut Places) -> Evaluate<()> {
-        if let Step::Either(paths) = step {
+    fn step(
+        &mut self,
+        step: &'v PathStep,
+        from: &[ValueLocation],
+        is_filtered: bool,
+        out: &mut Places,
+    ) -> Evaluate<()> {
+        if let PathStep::Either(paths) = step {
             for path in paths {
                 for place in from {
                     for found in self.follow(path, *place)? {
@@ -195,7 +210,7 @@ impl<'v> Machine<'v> {
         for place in from {
             self.charge(1)?;
             match step {
-                Step::Filter(expression) if is_filtered => {
+                PathStep::Filter(expression) if is_filtered => {
                     if self.holds(expression, *place)? {
                         push(out, *place)?;
                     }
@@ -206,26 +221,26 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    fn step_from(&mut self, step: &'v Step, here: Place, out: &mut Places) -> Evaluate<()> {
+    fn step_from(&mut self, step: &'v PathStep, here: ValueLocation, out: &mut Places) -> Evaluate<()> {
         match step {
-            Step::Itself => push(out, here),
-            Step::Name { name, slot } => self.named(here, name, Some(*slot), out),
-            Step::Keys(keys) => self.keys(here, keys, out),
-            Step::Members => {
+            PathStep::Itself => push(out, here),
+            PathStep::Name { name, slot } => self.named(here, name, Some(*slot), out),
+            PathStep::Keys(keys) => self.keys(here, keys, out),
+            PathStep::Members => {
                 let mut members = self.members(here)?;
                 while let Some((_, place)) = self.next(&mut members)? {
                     push(out, place)?;
                 }
                 Ok(())
             }
-            Step::Descendants => {
+            PathStep::Descendants => {
                 push(out, here)?;
                 self.descend(here, None, 0, out)
             }
-            Step::Within => self.descend(here, None, 0, out),
-            Step::Named(name) => self.descend(here, Some(name), 0, out),
-            Step::All | Step::At(_) | Step::Slice(..) => self.elements(here, step, out),
-            Step::Filter(expression) => {
+            PathStep::Within => self.descend(here, None, 0, out),
+            PathStep::Named(name) => self.descend(here, Some(name), 0, out),
+            PathStep::All | PathStep::At(_) | PathStep::Slice(..) => self.elements(here, step, out),
+            PathStep::Filter(expression) => {
                 let (node, _) = self.resolve(here)?;
                 if !matches!(self.schema.kind(node), Kind::Array(_) | Kind::Map(_)) {
                     return if self.holds(expression, here)? { push(out, here) } else { Ok(()) };
@@ -239,12 +254,12 @@ impl<'v> Machine<'v> {
                 Ok(())
             }
             // The caller has taken these apart.
-            Step::Either(_) => Ok(()),
+            PathStep::Either(_) => Ok(()),
         }
     }
 
     /// The field or entry `name`. For an array, that of each element.
-    fn named(&mut self, here: Place, name: &str, slot: Option<u32>, out: &mut Places) -> Evaluate<()> {
+    fn named(&mut self, here: ValueLocation, name: &str, slot: Option<u32>, out: &mut Places) -> Evaluate<()> {
         match self.child(here, name, slot)? {
             Single::One(place) => push(out, place),
             Single::Absent => Ok(()),
@@ -259,7 +274,7 @@ impl<'v> Machine<'v> {
     }
 
     /// The fields or entries of these names. For an array, those of each element.
-    fn keys(&mut self, here: Place, keys: &[Key], out: &mut Places) -> Evaluate<()> {
+    fn keys(&mut self, here: ValueLocation, keys: &[Key], out: &mut Places) -> Evaluate<()> {
         let (node, _) = self.resolve(here)?;
         let is_array = matches!(self.schema.kind(node), Kind::Array(_));
         let mut members = self.members(here)?;
@@ -278,7 +293,7 @@ impl<'v> Machine<'v> {
     }
 
     /// All values within `here`, or those of this name.
-    fn descend(&mut self, here: Place, name: Option<&str>, depth: usize, out: &mut Places) -> Evaluate<()> {
+    fn descend(&mut self, here: ValueLocation, name: Option<&str>, depth: usize, out: &mut Places) -> Evaluate<()> {
         if depth > limits::VALUE_DEPTH {
             return Err(malformed(here.start as usize, "the value nests too deep").into());
         }
@@ -292,7 +307,7 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    fn elements(&mut self, here: Place, step: &Step, out: &mut Places) -> Evaluate<()> {
+    fn elements(&mut self, here: ValueLocation, step: &PathStep, out: &mut Places) -> Evaluate<()> {
         let (node, start) = self.resolve(here)?;
         let Some(mut items) = self.array(node, start)? else { return Ok(()) };
         let (first, after) = positions(step, items.count).unwrap_or_default();
@@ -308,7 +323,7 @@ impl<'v> Machine<'v> {
 
     /// The field or entry `name`; [`Single::Many`] from an array on.
     #[inline]
-    fn child(&mut self, here: Place, name: &str, slot: Option<u32>) -> Evaluate<Single> {
+    fn child(&mut self, here: ValueLocation, name: &str, slot: Option<u32>) -> Evaluate<Single> {
         let (node, start) = self.resolve(here)?;
         let schema = self.schema;
         match schema.kind(node) {
@@ -320,7 +335,12 @@ impl<'v> Machine<'v> {
                 }
                 let at = offset(reader.position());
                 self.charge(1 + (at - start) as usize / BYTES_PER_STEP)?;
-                Ok(Single::One(Place { node: fields[index].node, start: at, end: UNKNOWN, holder: Holder::Record }))
+                Ok(Single::One(ValueLocation {
+                    node: fields[index].node,
+                    start: at,
+                    end: UNKNOWN,
+                    holder: Holder::Record,
+                }))
             }
             Kind::Map(_) => {
                 let mut members = self.members(here)?;
@@ -383,7 +403,7 @@ impl<'v> Machine<'v> {
 
     /// The value's own node and where it begins. For a union, those of its branch.
     #[inline]
-    pub(crate) fn resolve(&self, place: Place) -> Result<(NodeId, u32), Malformed> {
+    pub(crate) fn resolve(&self, place: ValueLocation) -> Result<(NodeId, u32), Malformed> {
         match self.schema.kind(place.node) {
             Kind::Union(branches) => {
                 let mut reader = Reader::at(self.record, place.start as usize);
@@ -395,7 +415,7 @@ impl<'v> Machine<'v> {
     }
 
     /// The bytes a value takes.
-    pub(crate) fn range(&mut self, place: Place) -> Evaluate<Range<usize>> {
+    pub(crate) fn range(&mut self, place: ValueLocation) -> Evaluate<Range<usize>> {
         let start = place.start as usize;
         if place.end != UNKNOWN {
             return Ok(start..place.end as usize);
@@ -422,7 +442,7 @@ impl<'v> Machine<'v> {
         Ok(Items { node, is_map, container: start, count, next: 0, at: offset(reader.position()) })
     }
 
-    pub(crate) fn members(&mut self, place: Place) -> Evaluate<Members<'v>> {
+    pub(crate) fn members(&mut self, place: ValueLocation) -> Evaluate<Members<'v>> {
         let (node, start) = self.resolve(place)?;
         Ok(match self.schema.kind(node) {
             Kind::Record { fields, .. } => Members::Fields { fields, next: 0, at: start },
@@ -433,7 +453,7 @@ impl<'v> Machine<'v> {
     }
 
     /// The next one, with its field's name or its key. An element has neither.
-    pub(crate) fn next(&mut self, members: &mut Members<'v>) -> Evaluate<Option<(&'v str, Place)>> {
+    pub(crate) fn next(&mut self, members: &mut Members<'v>) -> Evaluate<Option<(&'v str, ValueLocation)>> {
         match members {
             Members::None => Ok(None),
             Members::Items(items) => self.next_item(items),
@@ -444,13 +464,13 @@ impl<'v> Machine<'v> {
                 reader.skip(self.schema, field.node)?;
                 (*next, *at) = (*next + 1, offset(reader.position()));
                 self.charge(1 + (*at - start) as usize / BYTES_PER_STEP)?;
-                Ok(Some((&field.name, Place { node: field.node, start, end: *at, holder: Holder::Record })))
+                Ok(Some((&field.name, ValueLocation { node: field.node, start, end: *at, holder: Holder::Record })))
             }
         }
     }
 
     #[inline]
-    pub(crate) fn next_item(&mut self, items: &mut Items) -> Evaluate<Option<(&'v str, Place)>> {
+    pub(crate) fn next_item(&mut self, items: &mut Items) -> Evaluate<Option<(&'v str, ValueLocation)>> {
         if items.next == items.count {
             return Ok(None);
         }
@@ -464,7 +484,7 @@ impl<'v> Machine<'v> {
         items.next += 1;
         self.charge(1 + (items.at - entry) as usize / BYTES_PER_STEP)?;
         let holder = if items.is_map { Holder::Map { container, entry } } else { Holder::Array { container, index } };
-        Ok(Some((key, Place { node: items.node, start, end: items.at, holder })))
+        Ok(Some((key, ValueLocation { node: items.node, start, end: items.at, holder })))
     }
 }
 
@@ -477,12 +497,12 @@ impl Members<'_> {
 /// What a step from one place leads to.
 pub(crate) enum Single {
     Absent,
-    One(Place),
+    One(ValueLocation),
     /// Any number of places, from this one on.
-    Many(Place),
+    Many(ValueLocation),
 }
 
-fn push(out: &mut Places, place: Place) -> Evaluate<()> {
+fn push(out: &mut Places, place: ValueLocation) -> Evaluate<()> {
     if out.len() == LIST_PLACES {
         return Err(EvaluationError::TooManyMatches);
     }
@@ -491,16 +511,16 @@ fn push(out: &mut Places, place: Place) -> Evaluate<()> {
 }
 
 /// The first index, and the one after the last, that `[…]` takes out of so many; `None` for other steps.
-fn positions(step: &Step, count: u32) -> Option<(u32, u32)> {
+fn positions(step: &PathStep, count: u32) -> Option<(u32, u32)> {
     // Negative bounds count from the end. All are cut to what is there.
     let bound = |bound: i64| {
         let from_start = if bound < 0 { bound.saturating_add(count.into()) } else { bound };
         u32::try_from(from_start.clamp(0, count.into())).unwrap_or(count)
     };
     match step {
-        Step::All => Some((0, count)),
-        Step::At(index) => Some(absolute(*index, count).map_or((0, 0), |index| (index, index + 1))),
-        Step::Slice(from, to) => {
+        PathStep::All => Some((0, count)),
+        PathStep::At(index) => Some(absolute(*index, count).map_or((0, 0), |index| (index, index + 1))),
+        PathStep::Slice(from, to) => {
             let (first, after) = (from.map_or(0, bound), to.map_or(count, bound));
             Some((first, after.max(first)))
         }

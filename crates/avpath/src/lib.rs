@@ -39,7 +39,7 @@ pub use parameters::{Parameters, ParametersError};
 pub use syntax::Comparator;
 pub use update::{Change, Tested, Updated};
 
-use evaluate::{Machine, Place};
+use evaluate::{Machine, ValueLocation};
 use parser::Parsed;
 use syntax::{Expression, Steps, Writer};
 
@@ -78,7 +78,12 @@ impl Path {
         }
         let begins_path = matches!(
             parsed.syntax.steps.first(),
-            Some(syntax::Step::All | syntax::Step::At(_) | syntax::Step::Slice(..) | syntax::Step::Filter(_))
+            Some(
+                syntax::PathStep::All
+                    | syntax::PathStep::At(_)
+                    | syntax::PathStep::Slice(..)
+                    | syntax::PathStep::Filter(_)
+            )
         );
         parsed.syntax.from_root |= begins_path;
         let mut text = String::new();
@@ -114,7 +119,7 @@ impl Path {
         let root = machine.root();
         let places = machine.follow(self.steps(), root)?;
         check_matches(places.len())?;
-        let found = |place: Place| Ok(Match { node: place.node, range: machine.range(place)? });
+        let found = |place: ValueLocation| Ok(Match { node: place.node, range: machine.range(place)? });
         places.into_iter().map(found).collect()
     }
 

@@ -16,7 +16,7 @@ use regex::{Regex, RegexBuilder};
 
 use crate::PathError;
 use crate::lexer::{Lexer, Token};
-use crate::syntax::{Arithmetic, Comparator, Expression, Key, Literal, Operator, Step, Steps};
+use crate::syntax::{Arithmetic, Comparator, Expression, Key, Literal, Operator, PathStep, Steps};
 
 /// The parsed syntax, with the names in it.
 pub(crate) struct Parsed<T> {
@@ -153,7 +153,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The parts that follow those already read.
-    fn parts(&mut self, from_root: bool, mut steps: Vec<Step>) -> Parse<Steps> {
+    fn parts(&mut self, from_root: bool, mut steps: Vec<PathStep>) -> Parse<Steps> {
         loop {
             let step = match self.token {
                 Token::Symbol(".") => self.child()?,
@@ -164,33 +164,33 @@ impl<'t> Parser<'t> {
                 _ => return Ok(Steps { from_root, steps: steps.into() }),
             };
             // `.` before another dot means nothing. If it is dropped, there is one way to write a path.
-            let dotted = matches!(step, Step::Itself | Step::Name { .. } | Step::Members)
-                || matches!(step, Step::Descendants | Step::Named(_) | Step::Within);
-            if dotted && steps.last() == Some(&Step::Itself) {
+            let dotted = matches!(step, PathStep::Itself | PathStep::Name { .. } | PathStep::Members)
+                || matches!(step, PathStep::Descendants | PathStep::Named(_) | PathStep::Within);
+            if dotted && steps.last() == Some(&PathStep::Itself) {
                 steps.pop();
             }
             steps.push(step);
         }
     }
 
-    fn child(&mut self) -> Parse<Step> {
+    fn child(&mut self) -> Parse<PathStep> {
         self.advance()?;
         Ok(match self.name_or_star()? {
             Some(NameOrStar::Name(name)) => {
                 self.slots += 1;
-                Step::Name { name, slot: self.slots - 1 }
+                PathStep::Name { name, slot: self.slots - 1 }
             }
-            Some(NameOrStar::Star) => Step::Members,
-            None => Step::Itself,
+            Some(NameOrStar::Star) => PathStep::Members,
+            None => PathStep::Itself,
         })
     }
 
-    fn descendant(&mut self) -> Parse<Step> {
+    fn descendant(&mut self) -> Parse<PathStep> {
         self.advance()?;
         Ok(match self.name_or_star()? {
-            Some(NameOrStar::Name(name)) => Step::Named(name),
-            Some(NameOrStar::Star) => Step::Within,
-            None => Step::Descendants,
+            Some(NameOrStar::Name(name)) => PathStep::Named(name),
+            Some(NameOrStar::Star) => PathStep::Within,
+            None => PathStep::Descendants,
         })
     }
 
@@ -211,18 +211,18 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn position(&mut self) -> Parse<Step> {
+    fn position(&mut self) -> Parse<PathStep> {
         self.advance()?;
         let step = if self.takes("*")? {
-            Step::All
+            PathStep::All
         } else if self.takes(":")? {
-            Step::Slice(None, Some(self.index("an index after `:`")?))
+            PathStep::Slice(None, Some(self.index("an index after `:`")?))
         } else {
             let from = self.index("`*`, an index such as `0` or `-1`, or a slice such as `1:3`")?;
             match self.takes(":")? {
-                true if self.is("]") => Step::Slice(Some(from), None),
-                true => Step::Slice(Some(from), Some(self.index("an index or `]`")?)),
-                false => Step::At(from),
+                true if self.is("]") => PathStep::Slice(Some(from), None),
+                true => PathStep::Slice(Some(from), Some(self.index("an index or `]`")?)),
+                false => PathStep::At(from),
             }
         };
         self.expect("]")?;
@@ -244,14 +244,14 @@ impl<'t> Parser<'t> {
         Ok(number)
     }
 
-    fn filter(&mut self) -> Parse<Step> {
+    fn filter(&mut self) -> Parse<PathStep> {
         self.advance()?;
         let expression = self.deeper(Self::or)?;
         self.expect("}")?;
-        Ok(Step::Filter(Box::new(expression)))
+        Ok(PathStep::Filter(Box::new(expression)))
     }
 
-    fn keys_or_paths(&mut self) -> Parse<Step> {
+    fn keys_or_paths(&mut self) -> Parse<PathStep> {
         self.advance()?;
         if matches!(self.token, Token::Text(_) | Token::Pattern(_)) {
             return self.keys(Vec::new());
@@ -261,12 +261,12 @@ impl<'t> Parser<'t> {
     }
 
     /// Further keys, up to the closing parenthesis.
-    fn keys(&mut self, mut keys: Vec<Key>) -> Parse<Step> {
+    fn keys(&mut self, mut keys: Vec<Key>) -> Parse<PathStep> {
         while keys.is_empty() || self.takes("|")? {
             keys.push(self.key()?);
         }
         self.expect(")")?;
-        Ok(Step::Keys(keys.into()))
+        Ok(PathStep::Keys(keys.into()))
     }
 
     fn key(&mut self) -> Parse<Key> {
@@ -287,13 +287,13 @@ impl<'t> Parser<'t> {
     }
 
     /// Further paths, up to the closing parenthesis.
-    fn paths(&mut self, first: Steps) -> Parse<Step> {
+    fn paths(&mut self, first: Steps) -> Parse<PathStep> {
         let mut paths = vec![first];
         while self.takes("|")? {
             paths.push(self.path("a path after `|`")?);
         }
         self.expect(")")?;
-        Ok(Step::Either(paths.into()))
+        Ok(PathStep::Either(paths.into()))
     }
 
     fn or(&mut self) -> Parse<Expression> {
@@ -384,7 +384,7 @@ impl<'t> Parser<'t> {
             }
             Token::Symbol("*") => {
                 self.advance()?;
-                Ok(Expression::Path(Steps { from_root: false, steps: [Step::Members].into() }))
+                Ok(Expression::Path(Steps { from_root: false, steps: [PathStep::Members].into() }))
             }
             Token::Symbol("(") => self.deeper(Self::group),
             Token::Name(name) => {

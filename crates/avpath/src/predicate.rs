@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::EvaluationError;
 use crate::decimal::Decimal;
-use crate::evaluate::{Machine, Place, Single};
+use crate::evaluate::{Machine, Single, ValueLocation};
 use crate::json;
 use crate::syntax::{Arithmetic, Comparator, Expression, Operator, Steps};
 use crate::value::{Value, Values, compare_numbers, equal_folded, fold, nanoseconds, read_number};
@@ -23,7 +23,7 @@ const MOMENT_STEPS: usize = 30;
 impl<'v> Machine<'v> {
     /// Whether the expression holds. A path holds if it gives anything but `null` and `false`. A comparison holds if it
     /// is true of any two values of its sides. Other values hold as in JavaScript.
-    pub(crate) fn holds(&mut self, expression: &'v Expression, here: Place) -> Evaluate<bool> {
+    pub(crate) fn holds(&mut self, expression: &'v Expression, here: ValueLocation) -> Evaluate<bool> {
         match expression {
             Expression::Not(operand) => Ok(!self.holds(operand, here)?),
             Expression::And(operands) => {
@@ -64,7 +64,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    fn values(&mut self, expression: &'v Expression, here: Place) -> Evaluate<Values<'v>> {
+    fn values(&mut self, expression: &'v Expression, here: ValueLocation) -> Evaluate<Values<'v>> {
         self.charge(1)?;
         Ok(match expression {
             Expression::Literal(literal) => Values::One(literal.value()),
@@ -111,7 +111,7 @@ impl<'v> Machine<'v> {
 
     /// An array that a path gives stands for each of its elements.
     #[inline]
-    fn path_values(&mut self, path: &'v Steps, here: Place) -> Evaluate<Values<'v>> {
+    fn path_values(&mut self, path: &'v Steps, here: ValueLocation) -> Evaluate<Values<'v>> {
         let here = if path.from_root { self.root() } else { here };
         let (found, rest) = self.lead(&path.steps, here)?;
         let places = match found {
@@ -148,7 +148,7 @@ impl<'v> Machine<'v> {
     }
 
     #[inline]
-    fn value(&mut self, node: NodeId, start: u32, place: Place) -> Evaluate<Value<'v>> {
+    fn value(&mut self, node: NodeId, start: u32, place: ValueLocation) -> Evaluate<Value<'v>> {
         self.charge(1)?;
         let mut reader = Reader::at(self.record, start as usize);
         let logical = self.schema.node(node).logical;
@@ -164,13 +164,13 @@ impl<'v> Machine<'v> {
             (Kind::Bytes, Some(Logical::Decimal { scale, .. })) => decimal(reader.bytes()?, scale),
             (Kind::Fixed { size, .. }, Some(Logical::Decimal { scale, .. })) => decimal(reader.fixed(*size)?, scale),
             // Its JSON is an object.
-            (Kind::Fixed { .. }, Some(Logical::Duration)) => Value::Whole(Place { node, start, ..place }),
+            (Kind::Fixed { .. }, Some(Logical::Duration)) => Value::Whole(ValueLocation { node, start, ..place }),
             (Kind::Bytes | Kind::Fixed { .. }, _) => {
-                let bytes = self.range(Place { node, start, ..place })?;
+                let bytes = self.range(ValueLocation { node, start, ..place })?;
                 self.charge(bytes.len() / 4)?;
                 Value::Text(Cow::Owned(json::text(self.schema, node, &self.record[bytes])?))
             }
-            _ => Value::Whole(Place { node, start, ..place }),
+            _ => Value::Whole(ValueLocation { node, start, ..place }),
         })
     }
 

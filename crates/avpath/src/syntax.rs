@@ -11,12 +11,12 @@ use crate::lexer::{begins_name, continues_name};
 pub(crate) struct Steps {
     /// Whether it begins with the record (`^`) rather than with the current value.
     pub from_root: bool,
-    pub steps: Box<[Step]>,
+    pub steps: Box<[PathStep]>,
 }
 
 /// One step: from values to values.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum PathStep {
     /// `.`
     Itself,
     /// `.name`. In the slot an evaluation remembers the field's number.
@@ -224,8 +224,8 @@ impl Operator {
 impl Steps {
     /// Names and `[*]` only, at least one name.
     pub(crate) fn is_simple(&self) -> bool {
-        matches!(self.steps.first(), Some(Step::Name { .. }))
-            && self.steps.iter().all(|step| matches!(step, Step::Name { .. } | Step::All))
+        matches!(self.steps.first(), Some(PathStep::Name { .. }))
+            && self.steps.iter().all(|step| matches!(step, PathStep::Name { .. } | PathStep::All))
     }
 }
 
@@ -245,26 +245,26 @@ impl Writer<'_> {
         }
     }
 
-    fn step(&self, out: &mut String, step: &Step) {
+    fn step(&self, out: &mut String, step: &PathStep) {
         match step {
-            Step::Itself => out.push('.'),
-            Step::Name { name, .. } => write_name(out, ".", name),
-            Step::Members => out.push_str(".*"),
-            Step::Descendants => out.push_str(".."),
-            Step::Named(name) => write_name(out, "..", name),
-            Step::Within => out.push_str("..*"),
-            Step::All => out.push_str("[*]"),
-            Step::At(index) => write(out, format_args!("[{index}]")),
-            Step::Slice(from, to) => {
+            PathStep::Itself => out.push('.'),
+            PathStep::Name { name, .. } => write_name(out, ".", name),
+            PathStep::Members => out.push_str(".*"),
+            PathStep::Descendants => out.push_str(".."),
+            PathStep::Named(name) => write_name(out, "..", name),
+            PathStep::Within => out.push_str("..*"),
+            PathStep::All => out.push_str("[*]"),
+            PathStep::At(index) => write(out, format_args!("[{index}]")),
+            PathStep::Slice(from, to) => {
                 let bound = |bound: &Option<i64>| bound.map(|bound| bound.to_string()).unwrap_or_default();
                 write(out, format_args!("[{}:{}]", bound(from), bound(to)));
             }
-            Step::Filter(expression) => {
+            PathStep::Filter(expression) => {
                 out.push('{');
                 self.expression(out, expression);
                 out.push('}');
             }
-            Step::Keys(keys) => join(out, keys, |out, key| match key {
+            PathStep::Keys(keys) => join(out, keys, |out, key| match key {
                 Key::Text(text) => write_text(out, text),
                 Key::Pattern(text, _) => {
                     out.push_str("~\"");
@@ -272,7 +272,7 @@ impl Writer<'_> {
                     out.push('"');
                 }
             }),
-            Step::Either(paths) => join(out, paths, |out, path| self.steps(out, path)),
+            PathStep::Either(paths) => join(out, paths, |out, path| self.steps(out, path)),
         }
     }
 

@@ -10,8 +10,8 @@ use millrace_avro::{
 use millrace_base::{Error, ErrorCode};
 
 use crate::edits::Edits;
-use crate::evaluate::{Holder, Machine, Place, Places, offset};
-use crate::syntax::{Key, Step, Steps};
+use crate::evaluate::{Holder, Machine, Places, ValueLocation, offset};
+use crate::syntax::{Key, PathStep, Steps};
 use crate::{Budget, EvaluationError, Parameters, Path, UpdateError, check_matches, increment, json};
 
 /// Bytes of JSON that take a step to read.
@@ -259,7 +259,7 @@ impl<'v> Update<'v> {
         Ok(range)
     }
 
-    fn set(&mut self, place: Place, value: &str) -> Outcome<()> {
+    fn set(&mut self, place: ValueLocation, value: &str) -> Outcome<()> {
         let (node, start) = self.machine.resolve(place)?;
         let is_record = matches!(self.machine.schema.kind(node), Kind::Record { .. });
         if is_record && value.trim_start().starts_with('{') {
@@ -306,8 +306,8 @@ impl<'v> Update<'v> {
         let Some((last, before)) = path.steps.split_last() else { return Ok(0) };
         let mut names: Vec<&str> = Vec::new();
         match last {
-            Step::Name { name, .. } => names.push(name),
-            Step::Keys(keys) => {
+            PathStep::Name { name, .. } => names.push(name),
+            PathStep::Keys(keys) => {
                 for key in keys {
                     match key {
                         Key::Text(text) if !names.contains(&&**text) => names.push(text),
@@ -354,7 +354,7 @@ impl<'v> Update<'v> {
     }
 
     /// The array or map at a place; `None` for anything else.
-    fn container(&mut self, place: Place) -> Outcome<Option<Container>> {
+    fn container(&mut self, place: ValueLocation) -> Outcome<Option<Container>> {
         let (node, start) = self.machine.resolve(place)?;
         let (item, is_map) = match self.machine.schema.kind(node) {
             Kind::Array(item) => (*item, false),
@@ -391,7 +391,7 @@ impl<'v> Update<'v> {
         Ok(())
     }
 
-    fn insert(&mut self, place: Place, value: &str, is_all: bool) -> Outcome<()> {
+    fn insert(&mut self, place: ValueLocation, value: &str, is_all: bool) -> Outcome<()> {
         let container = match self.container(place)? {
             Some(container) => container,
             None => return Err(self.wrong_target(place, "inserting is for arrays and maps")),
@@ -420,7 +420,7 @@ impl<'v> Update<'v> {
     /// An entry whose key is there replaces that one's value. The others come behind.
     fn insert_entries(
         &mut self,
-        place: Place,
+        place: ValueLocation,
         container: &Container,
         added: usize,
         entries: Range<usize>,
@@ -456,7 +456,7 @@ impl<'v> Update<'v> {
         self.append(container, rest.len(), items)
     }
 
-    fn append_unique(&mut self, place: Place, value: &str) -> Outcome<()> {
+    fn append_unique(&mut self, place: ValueLocation, value: &str) -> Outcome<()> {
         let container = match self.container(place)? {
             Some(container) if !container.is_map => container,
             _ => return Err(self.wrong_target(place, "appending is for arrays")),
@@ -473,7 +473,7 @@ impl<'v> Update<'v> {
         self.append(&container, 1, new)
     }
 
-    fn delete(&mut self, places: &[Place]) -> Outcome<()> {
+    fn delete(&mut self, places: &[ValueLocation]) -> Outcome<()> {
         let mut removed: BTreeMap<u32, i64> = BTreeMap::new();
         for place in places {
             let (container, start) = match place.holder {
@@ -503,7 +503,7 @@ impl<'v> Update<'v> {
         Ok(())
     }
 
-    fn clear(&mut self, place: Place) -> Outcome<()> {
+    fn clear(&mut self, place: ValueLocation) -> Outcome<()> {
         match self.container(place)? {
             Some(container) => {
                 self.edits.remove(container.start..container.end);
@@ -513,7 +513,7 @@ impl<'v> Update<'v> {
         }
     }
 
-    fn increment(&mut self, place: Place, value: &str) -> Outcome<()> {
+    fn increment(&mut self, place: ValueLocation, value: &str) -> Outcome<()> {
         let (node, start) = self.machine.resolve(place)?;
         if !increment::is_number(self.machine.schema, node) {
             return Err(self.wrong_target(place, "incrementing is for numbers"));
@@ -526,7 +526,7 @@ impl<'v> Update<'v> {
         Ok(())
     }
 
-    fn equals(&mut self, place: Place, value: &str) -> Outcome<bool> {
+    fn equals(&mut self, place: ValueLocation, value: &str) -> Outcome<bool> {
         let expected = match self.encode(place.node, value) {
             Ok(expected) => expected,
             Err(UpdateError::Value(error)) if error.kind == ValueErrorKind::NotJson => return Err(error.into()),
@@ -546,7 +546,7 @@ impl<'v> Update<'v> {
     }
 
     /// Says what the path matches instead.
-    fn wrong_target(&self, place: Place, rule: &str) -> UpdateError {
+    fn wrong_target(&self, place: ValueLocation, rule: &str) -> UpdateError {
         let schema = self.machine.schema;
         let found = match self.machine.resolve(place).map(|(node, _)| schema.kind(node)) {
             Ok(kind) => kind_name(kind),

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use millrace_avro::{Logical, NodeId, folded};
 
 use crate::decimal::{Decimal, compare_integer_f64};
-use crate::evaluate::Place;
+use crate::evaluate::ValueLocation;
 use crate::syntax::{Arithmetic, Literal};
 
 /// What an operand gives: nothing if it is absent, several values if a path matches several.
@@ -40,7 +40,7 @@ pub(crate) enum Value<'v> {
     /// A date, a time or a timestamp: a number whose JSON is text.
     Moment(NodeId, Logical, i64),
     /// A record, an array or a map.
-    Whole(Place),
+    Whole(ValueLocation),
     /// An object or an array of a parameter.
     Json(&'v serde_json::Value),
 }

@@ -15,7 +15,7 @@ use crate::binary::{Reader, TOO_DEEP, write_bytes, write_length};
 use crate::canonical::{Budget, check_depth, finish_items};
 use crate::decimal;
 use crate::error::{ValueError, ValueErrorKind};
-use crate::resolve_plan::{self, Plan, PlanId, Step};
+use crate::resolve_plan::{self, FieldStep, Plan, PlanId};
 use crate::schema::{NodeId, Schema};
 use std::fmt;
 
@@ -176,21 +176,21 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step, depth: usize) -> Result<(), ValueError> {
+    fn step(&mut self, step: &FieldStep, depth: usize) -> Result<(), ValueError> {
         match step {
-            Step::Skip(node) => Ok(self.reader.skip(&self.resolution.writer, *node)?),
-            Step::Apply(name, plan) => self.plan(*plan, depth + 1).map_err(|error| error.in_field(name)),
-            Step::Default(bytes) => {
+            FieldStep::Skip(node) => Ok(self.reader.skip(&self.resolution.writer, *node)?),
+            FieldStep::Apply(name, plan) => self.plan(*plan, depth + 1).map_err(|error| error.in_field(name)),
+            FieldStep::Default(bytes) => {
                 self.out.extend_from_slice(bytes);
                 self.check_size()
             }
             // Only in reordered records.
-            Step::Jump(_) => Ok(()),
+            FieldStep::Jump(_) => Ok(()),
         }
     }
 
     /// The fields come in another order: their places are found first.
-    fn reordered(&mut self, fields: &[NodeId], steps: &[Step], depth: usize) -> Result<(), ValueError> {
+    fn reordered(&mut self, fields: &[NodeId], steps: &[FieldStep], depth: usize) -> Result<(), ValueError> {
         check_depth(depth)?;
         let mut places = Vec::with_capacity(fields.len());
         for node in fields {
@@ -200,7 +200,7 @@ impl Run<'_, '_, '_> {
         let end = self.reader.clone();
         for step in steps {
             match step {
-                Step::Jump(field) => self.reader = places[*field].clone(),
+                FieldStep::Jump(field) => self.reader = places[*field].clone(),
                 step => self.step(step, depth)?,
             }
         }

@@ -41,11 +41,11 @@ pub(crate) enum Plan {
     Array(PlanId),
     Map(PlanId),
     /// In the order of both.
-    Record(Box<[Step]>),
+    Record(Box<[FieldStep]>),
     /// With all of the writer's fields.
     Reordered {
         fields: Box<[NodeId]>,
-        steps: Box<[Step]>,
+        steps: Box<[FieldStep]>,
     },
     /// For each of the writer's branches.
     FromUnion(Box<[PlanId]>),
@@ -59,7 +59,7 @@ pub(crate) enum Plan {
 
 /// What to do for a field.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum FieldStep {
     /// The reader has no such field.
     Skip(NodeId),
     /// The next value becomes the field of this name.
@@ -71,7 +71,7 @@ pub(crate) enum Step {
 }
 
 /// Where a pair was met first.
-enum Place {
+enum PairOrigin {
     Root,
     Field(PlanId, Box<str>),
     Item(PlanId),
@@ -96,7 +96,7 @@ pub(crate) fn build(writer: &Schema, reader: &Schema) -> Built {
         failures: Vec::new(),
         failed: BTreeMap::new(),
     };
-    builder.pair(writer.root(), reader.root(), Place::Root);
+    builder.pair(writer.root(), reader.root(), PairOrigin::Root);
     while let Some((plan, old, new)) = builder.queue.pop_front() {
         builder.plans[plan.0] = builder.compare(plan, old, new);
     }
@@ -115,7 +115,9 @@ impl Built {
             }
             match &self.plans[id.0] {
                 Plan::Record(steps) | Plan::Reordered { steps, .. } => rest.extend(
-                    steps.iter().filter_map(|step| if let Step::Apply(_, plan) = step { Some(*plan) } else { None }),
+                    steps
+                        .iter()
+                        .filter_map(|step| if let FieldStep::Apply(_, plan) = step { Some(*plan) } else { None }),
                 ),
                 Plan::ToUnion(_, plan) => rest.push(*plan),
                 Plan::Fail(message) => {
@@ -134,7 +136,7 @@ struct Builder<'s> {
     writer: &'s Schema,
     reader: &'s Schema,
     plans: Vec<Plan>,
-    places: Vec<Place>,
+    places: Vec<PairOrigin>,
     by_pair: BTreeMap<(NodeId, NodeId), PlanId>,
     queue: VecDeque<(PlanId, NodeId, NodeId)>,
     failures: Vec<Incompatibility>,
@@ -151,7 +153,7 @@ enum Match {
 }
 
 impl Builder<'_> {
-    fn pair(&mut self, writer: NodeId, reader: NodeId, place: Place) -> PlanId {
+    fn pair(&mut self, writer: NodeId, reader: NodeId, place: PairOrigin) -> PlanId {
         if let Some(plan) = self.by_pair.get(&(writer, reader)) {
             return *plan;
         }
@@ -168,7 +170,7 @@ impl Builder<'_> {
     }
 
     /// A plan of its own for a branch that the reader does not have.
-    fn failing(&mut self, place: Place, message: String) -> PlanId {
+    fn failing(&mut self, place: PairOrigin, message: String) -> PlanId {
         let plan = PlanId(self.plans.len());
         self.plans.push(Plan::Open);
         self.places.push(place);
@@ -190,18 +192,21 @@ impl Builder<'_> {
         loop {
             let place = &self.places[at.0];
             at = match place {
-                Place::Root => break,
-                Place::Field(above, _) | Place::Item(above) | Place::Entry(above) | Place::Branch(above) => *above,
+                PairOrigin::Root => break,
+                PairOrigin::Field(above, _)
+                | PairOrigin::Item(above)
+                | PairOrigin::Entry(above)
+                | PairOrigin::Branch(above) => *above,
             };
             steps.push(place);
         }
         let mut path = String::new();
         for step in steps.iter().rev() {
             match step {
-                Place::Field(_, name) => push_field(&mut path, name),
-                Place::Item(_) => path.push_str("[*]"),
-                Place::Entry(_) => push_key(&mut path, "*"),
-                Place::Branch(_) | Place::Root => (),
+                PairOrigin::Field(_, name) => push_field(&mut path, name),
+                PairOrigin::Item(_) => path.push_str("[*]"),
+                PairOrigin::Entry(_) => push_key(&mut path, "*"),
+                PairOrigin::Branch(_) | PairOrigin::Root => (),
             }
         }
         if path.is_empty() { ".".to_owned() } else { path }
@@ -214,16 +219,16 @@ impl Builder<'_> {
                 let plans = branches.iter().map(|branch| match reader.kind(new) {
                     Kind::Union(_) => match self.best_branch(*branch, new) {
                         // A pair of its own stands for the branch in the reader's union.
-                        Some(_) => self.pair(*branch, new, Place::Branch(plan)),
-                        None => self.failing(Place::Branch(plan), self.no_branch(*branch)),
+                        Some(_) => self.pair(*branch, new, PairOrigin::Branch(plan)),
+                        None => self.failing(PairOrigin::Branch(plan), self.no_branch(*branch)),
                     },
-                    _ => self.pair(*branch, new, Place::Branch(plan)),
+                    _ => self.pair(*branch, new, PairOrigin::Branch(plan)),
                 });
                 Plan::FromUnion(plans.collect())
             }
             (_, Kind::Union(branches)) => match self.best_branch(old, new) {
                 Some(index) => {
-                    let below = self.pair(old, branches[index], Place::Branch(plan));
+                    let below = self.pair(old, branches[index], PairOrigin::Branch(plan));
                     Plan::ToUnion(u32::try_from(index).unwrap_or(u32::MAX), below)
                 }
                 None => self.fail(plan, self.no_branch(old)),
@@ -325,8 +330,8 @@ impl Builder<'_> {
                 // Values of other symbols can still be read.
                 Plan::Enum(mapped)
             }
-            (Kind::Array(old), Kind::Array(new)) => Plan::Array(self.pair(*old, *new, Place::Item(plan))),
-            (Kind::Map(old), Kind::Map(new)) => Plan::Map(self.pair(*old, *new, Place::Entry(plan))),
+            (Kind::Array(old), Kind::Array(new)) => Plan::Array(self.pair(*old, *new, PairOrigin::Item(plan))),
+            (Kind::Map(old), Kind::Map(new)) => Plan::Map(self.pair(*old, *new, PairOrigin::Entry(plan))),
             (Kind::Record { fields: old_fields, .. }, Kind::Record { fields, .. }) => {
                 self.compare_records(plan, (old, old_fields), (new, fields))
             }
@@ -378,18 +383,21 @@ impl Builder<'_> {
             match (source, &field.default) {
                 (Some(index), _) => {
                     if is_ordered {
-                        steps.extend(old_fields[next..*index].iter().map(|field| Step::Skip(field.node)));
+                        steps.extend(old_fields[next..*index].iter().map(|field| FieldStep::Skip(field.node)));
                         next = index + 1;
                     } else {
-                        steps.push(Step::Jump(*index));
+                        steps.push(FieldStep::Jump(*index));
                     }
-                    let place = Place::Field(plan, field.name.clone());
-                    steps.push(Step::Apply(field.name.clone(), self.pair(old_fields[*index].node, field.node, place)));
+                    let place = PairOrigin::Field(plan, field.name.clone());
+                    steps.push(FieldStep::Apply(
+                        field.name.clone(),
+                        self.pair(old_fields[*index].node, field.node, place),
+                    ));
                 }
-                (None, Some(default)) => steps.push(Step::Default(default.clone())),
+                (None, Some(default)) => steps.push(FieldStep::Default(default.clone())),
                 (None, None) => {
                     let message = "the writer has no such field, and the reader no default for it".to_owned();
-                    let missing = self.failing(Place::Field(plan, field.name.clone()), message.clone());
+                    let missing = self.failing(PairOrigin::Field(plan, field.name.clone()), message.clone());
                     failure = failure.or(Some((missing, message)));
                 }
             }
@@ -404,7 +412,7 @@ impl Builder<'_> {
             let fields = old_fields.iter().map(|field| field.node).collect();
             return Plan::Reordered { fields, steps: steps.into() };
         }
-        steps.extend(old_fields[next..].iter().map(|field| Step::Skip(field.node)));
+        steps.extend(old_fields[next..].iter().map(|field| FieldStep::Skip(field.node)));
         Plan::Record(steps.into())
     }
 
@@ -439,7 +447,7 @@ impl Builder<'_> {
     fn parts_copy(&self, index: usize, copies: &[bool]) -> bool {
         match &self.plans[index] {
             Plan::Array(part) | Plan::Map(part) => copies[part.0],
-            Plan::Record(steps) => steps.iter().all(|step| matches!(step, Step::Apply(_, part) if copies[part.0])),
+            Plan::Record(steps) => steps.iter().all(|step| matches!(step, FieldStep::Apply(_, part) if copies[part.0])),
             Plan::FromUnion(branches) => branches.iter().enumerate().all(|(index, branch)| {
                 // The branch keeps its number, and its value.
                 matches!(self.plans[branch.0], Plan::ToUnion(to, part) if to as usize == index && copies[part.0])

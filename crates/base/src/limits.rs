@@ -229,7 +229,7 @@ pub const INVOCATION_WAIT_MS: u64 = 60_000;
 /// Bytes in an id that a caller chooses for a workflow: as much as a UUID and some words. It is in every list.
 pub const CHOSEN_ID_BYTES: usize = 128;
 
-/// Workflows and operations of a shard that wait for the outcome of one of its workflows. Whoever comes later asks again.
+/// Workflows and operations of a shard that wait for the result of one of its workflows. Whoever comes later asks again.
 pub const RESULT_WAITERS: usize = 100_000;
 
 /// Milliseconds for which `ctx.result` waits for a workflow that nobody has started. What starts it may be on its way, and

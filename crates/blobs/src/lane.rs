@@ -29,7 +29,7 @@ struct Synced {
 }
 
 /// A place in a segment.
-pub(crate) struct Place {
+pub(crate) struct SegmentPosition {
     pub segment: u32,
     pub file: Arc<dyn DiskFile>,
     pub offset: u64,
@@ -87,7 +87,7 @@ impl Lane {
 
     /// A place for so many bytes in the open segment. `front` is written there before anybody gets a place behind: so
     /// whoever walks over the segment can step over what was not finished.
-    pub(crate) fn reserve(&self, shared: &Shared, bytes: u64, front: &[u8]) -> Result<Place, BlobError> {
+    pub(crate) fn reserve(&self, shared: &Shared, bytes: u64, front: &[u8]) -> Result<SegmentPosition, BlobError> {
         self.check()?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = *open {
@@ -118,7 +118,7 @@ impl Lane {
             segment.bytes += bytes;
             segment.writers += 1;
         }
-        Ok(Place { segment: id, file, offset })
+        Ok(SegmentPosition { segment: id, file, offset })
     }
 
     fn new_segment(shared: &Shared) -> Result<u32, BlobError> {

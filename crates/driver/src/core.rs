@@ -189,6 +189,11 @@ impl<P: Platform> Core<P> {
         self.now_monotonic_ms = self.monotonic_ms();
     }
 
+    /// The last reading of both clocks.
+    pub(crate) fn clocks(&self) -> (UnixMillis, u64) {
+        (self.now, self.now_monotonic_ms)
+    }
+
     /// A request begins now: its times are the last reading of the clocks.
     pub fn begins_now(&self, info: &mut RequestInfo) {
         (info.time, info.began_ms) = (self.now, self.now_monotonic_ms);
@@ -349,7 +354,7 @@ impl<P: Platform> Core<P> {
         self.platform.shard_stopped(broken);
     }
 
-    /// Frames of functions that are live here.
+    /// Activations of functions that are live here.
     #[must_use]
     pub fn live_activations(&self) -> usize {
         self.activations.live()

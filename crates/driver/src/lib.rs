@@ -41,5 +41,5 @@ pub use programs::{CoreVersions, Programs, ShardLog};
 pub use queue::{Arrival, READ_AHEAD};
 pub use replicated::{ALONE, Hosted, Standing, apply_entry};
 pub use requests::{FastRead, Submitted};
-pub use typed_request::{Asked, Call, Enqueue, Request};
+pub use typed_request::{Call, Enqueue, Request, ShardQuestion};
 pub use upkeep::{FlushPolicy, SHARD_TICK_MS};

@@ -41,6 +41,8 @@ pub struct CoreMetrics {
     pub failing_messages: Gauge,
     pub dead_letters: Gauge,
     pub stopped_shards: Gauge,
+    /// Of the shard that is furthest ahead of the machine's clock.
+    pub clock_lead_ms: Gauge,
     pub failed_attempts: Counter,
     /// By [`WORKFLOW_ENDS`].
     pub workflows_ended: [Counter; WORKFLOW_ENDS.len()],

@@ -36,7 +36,7 @@ pub struct Enqueue {
 }
 
 /// Asks one shard.
-pub struct Asked<Q> {
+pub struct ShardQuestion<Q> {
     /// Which shard.
     pub shard: ShardId,
     /// What it is asked.
@@ -67,7 +67,7 @@ impl Request for RouteCall {
     }
 }
 
-impl<Q: Ask> Request for Asked<Q> {
+impl<Q: Ask> Request for ShardQuestion<Q> {
     type Reply = Q::Reply;
 
     fn into_job(self) -> Job {

@@ -64,7 +64,12 @@ pub(crate) struct Upkeep {
     wanted: BTreeMap<ShardId, Lsn>,
     /// Shards whose tick or due messages wait for their turn.
     due: VecDeque<ShardId>,
+    /// The operator was told that the time of a shard is ahead of the machine's clock.
+    is_ahead: bool,
 }
+
+/// From this lead of a shard's time on the operator is told. Clocks that are kept in time differ by far less.
+const MUCH_AHEAD_MS: u64 = 5_000;
 
 /// Where the present flush stands.
 enum Flushing {
@@ -85,6 +90,7 @@ impl Upkeep {
         Self {
             looks_for_flush: true,
             due: VecDeque::new(),
+            is_ahead: false,
             flushing: None,
             settling: None,
             last_flush_ms: vec![0; shards],
@@ -235,6 +241,36 @@ impl<P: Platform> Core<P> {
         let memory_bytes = self.options.memory_bytes;
         self.is_memory_low = dirty > memory_bytes / 4 * 3;
         self.is_memory_half_dirty = dirty > memory_bytes / 2;
+        self.measure_clocks();
+    }
+
+    /// By how much the times of shards are ahead of the machine's clock. The log has one line when that is much, and one when it
+    /// has ended.
+    fn measure_clocks(&mut self) {
+        let (now, monotonic_ms) = self.clocks();
+        let lead_ms =
+            |id: &ShardId| self.shards[usize::from(id.0)].as_ref().map(|shard| shard.clock_lead_ms(now, monotonic_ms));
+        let leads = self.local_shards().into_iter().filter_map(|id| Some((lead_ms(&id)?, id)));
+        let (lead_ms, shard) = leads.max().unwrap_or((0, ShardId(0)));
+        self.metrics.clock_lead_ms.set(lead_ms);
+        let is_ahead = lead_ms >= if self.upkeep.is_ahead { 1 } else { MUCH_AHEAD_MS };
+        if self.upkeep.is_ahead == is_ahead {
+            return;
+        }
+        self.upkeep.is_ahead = is_ahead;
+        let core = self.options.index;
+        if is_ahead {
+            let ahead_s = lead_ms / 1_000;
+            tracing::warn!(
+                core,
+                shard = shard.0,
+                ahead_s,
+                "the time of a shard is ahead of this machine's clock, which was set back or is behind: until the clock has caught \
+                 up, the shard's time passes at half the pace"
+            );
+        } else {
+            tracing::info!(core, "no shard's time is ahead of this machine's clock any more");
+        }
     }
 
     /// Moves the flush on by a bounded step. Says whether more can be done at once.

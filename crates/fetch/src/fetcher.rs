@@ -163,25 +163,25 @@ struct Finished<'a> {
 }
 
 /// Who is asked, and how errors of the exchange begin.
-struct Asked {
+struct FetchTarget {
     key: Key,
     label: String,
 }
 
-impl Asked {
+impl FetchTarget {
     fn failed(&self, reason: impl std::fmt::Display) -> Error {
         Error::new(ErrorCode::FetchFailed, format!("{}: {reason}", self.label))
     }
 }
 
-fn prepare(request: FetchRequest, protocol: Protocol) -> Result<(Asked, Request<Full<Bytes>>), Error> {
+fn prepare(request: FetchRequest, protocol: Protocol) -> Result<(FetchTarget, Request<Full<Bytes>>), Error> {
     let Prepared { origin, message } = request::prepare(request)?;
     // Path and query may hold secrets, and the reader of the error may not be the author of the URL.
     let label = format!("{} {origin}", message.method());
     let Ok(runtime) = Handle::try_current() else {
         return Err(Error::new(ErrorCode::FetchFailed, format!("{label}: there is no runtime to fetch on")));
     };
-    Ok((Asked { key: Key { runtime: runtime.id(), origin, protocol }, label }, message))
+    Ok((FetchTarget { key: Key { runtime: runtime.id(), origin, protocol }, label }, message))
 }
 
 impl Shared {
@@ -204,7 +204,7 @@ impl Shared {
     }
 
     /// Why an exchange failed: without a reason, its time is over.
-    fn failure(&self, asked: &Asked, progress: &Progress, reason: Option<String>, timeout_ms: u64) -> Failure {
+    fn failure(&self, asked: &FetchTarget, progress: &Progress, reason: Option<String>, timeout_ms: u64) -> Failure {
         let (stage, is_late) = (progress.stage, reason.is_none());
         // Nobody may be there any more: others take another connection.
         if let Some(id) = progress.share.filter(|_| is_late) {

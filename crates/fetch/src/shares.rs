@@ -21,13 +21,13 @@ pub(crate) struct Shares {
 
 #[derive(Default)]
 struct Places {
-    by_key: HashMap<Key, Place>,
+    by_key: HashMap<Key, ServerShares>,
     next_id: u64,
 }
 
 /// What is known of one server.
 #[derive(Default)]
-struct Place {
+struct ServerShares {
     open: Vec<Share>,
     /// Held while a connection is opened, so that requests that come together open one.
     opening: Arc<tokio::sync::Mutex<()>>,

@@ -4,7 +4,7 @@
 //! dead letter (version 2; version 1 was the message alone)
 //! offset  bytes  meaning
 //!  0      1      version = 2
-//!  1      …      error of the last attempt (see outcome.rs), rest: message (see message.rs)
+//!  1      …      error of the last attempt (see invocation_result.rs), rest: message (see message.rs)
 //! ```
 
 use millrace_base::Error;

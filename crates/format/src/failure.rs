@@ -12,7 +12,7 @@
 //! 10      8      the last one failed at, Unix milliseconds, little-endian
 //! 18      1      1 = it is tried again, 0 = it waits for somebody
 //! 19      8      the next try is at, Unix milliseconds, little-endian
-//! 27      …      text name, error of the last attempt (see outcome.rs)
+//! 27      …      text name, error of the last attempt (see invocation_result.rs)
 //! text = 4-byte little-endian length, then UTF-8
 //! ```
 

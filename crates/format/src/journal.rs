@@ -12,7 +12,7 @@
 //!  6      8      ended at, Unix milliseconds, little-endian
 //! 14      …      text name
 //!  …      1      1 = it failed
-//!  …      …      error (see outcome.rs), or rest: JSON text
+//!  …      …      error (see invocation_result.rs), or rest: JSON text
 //! text = 4-byte little-endian length, then UTF-8
 //! ```
 
@@ -48,7 +48,7 @@ pub enum StepKind {
     Cancel = 9,
     /// A call that undoes what an earlier one did.
     Compensation = 10,
-    /// The outcome of another workflow, for which it waited.
+    /// The result of another workflow, for which it waited.
     Result = 11,
 }
 

@@ -10,7 +10,7 @@ use millrace_base::{Error, Name, UnixMillis, Value};
 use millrace_func::HeaderSource;
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel, Message,
-    NestedCall, Offload, OperationId, Program, RouteId, ScanRequest, Start, Step,
+    NestedCall, Offload, OperationId, Program, RouteId, ScanRequest, Start, TurnResult,
 };
 use millrace_func_js::{Clocks, JsEngine};
 
@@ -185,7 +185,7 @@ impl Bench {
 
     fn call_id(&mut self, id: HandlerId, input: &[u8]) -> Bytes {
         match self.engine.start(ActivationId(2), Start::Handler { id, key: b"alice", input }, &mut self.host) {
-            Step::Done(Ok(millrace_func::Output::Value(value))) => value,
+            TurnResult::Done(Ok(millrace_func::Output::Value(value))) => value,
             other => panic!("{other:?}"),
         }
     }
@@ -204,9 +204,9 @@ impl Bench {
         let mut step = self.engine.start(ActivationId(1), Start::Route { id, request }, &mut self.host);
         loop {
             match step {
-                Step::Done(Ok(millrace_func::Output::Response(reply))) => return reply.status,
-                Step::Done(other) => panic!("{other:?}"),
-                Step::Waiting => {}
+                TurnResult::Done(Ok(millrace_func::Output::Response(reply))) => return reply.status,
+                TurnResult::Done(other) => panic!("{other:?}"),
+                TurnResult::Waiting => {}
             }
             let call = self.host.called.take().expect("called");
             let output = self.call_id(call.handler, &call.input);

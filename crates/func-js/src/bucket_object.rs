@@ -14,17 +14,17 @@ use serde_json::{Value as Json, json};
 
 use crate::isolate::Isolate;
 use crate::js::{Kind, NULL, Raw, Thrown, UNDEFINED, Value, is_nullish, kind};
-use crate::native::{Call, Entry, Place};
+use crate::native::{Call, Entry, NativeOwner};
 use crate::operations::Answer;
 
 pub(crate) const ENTRIES: &[Entry] = &[
-    (Place::Context, "object", 2, object),
-    (Place::Context, "objects", 1, objects),
-    (Place::Helpers, "objectGet", 3, get),
-    (Place::Helpers, "objectHead", 3, head),
-    (Place::Helpers, "objectPut", 8, put),
-    (Place::Helpers, "objectDelete", 4, delete),
-    (Place::Helpers, "objectsList", 6, list),
+    (NativeOwner::Context, "object", 2, object),
+    (NativeOwner::Context, "objects", 1, objects),
+    (NativeOwner::Helpers, "objectGet", 3, get),
+    (NativeOwner::Helpers, "objectHead", 3, head),
+    (NativeOwner::Helpers, "objectPut", 8, put),
+    (NativeOwner::Helpers, "objectDelete", 4, delete),
+    (NativeOwner::Helpers, "objectsList", 6, list),
 ];
 
 /// What the reply to an operation on objects gives.

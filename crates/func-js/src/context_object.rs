@@ -11,23 +11,23 @@ use rquickjs::qjs;
 use crate::isolate::Isolate;
 use crate::js::{Kind, NULL, Raw, Text, Thrown, UNDEFINED, Value, boolean, is_nullish, is_undefined, kind, number};
 use crate::json::Written;
-use crate::native::{Call, Entry, Place};
+use crate::native::{Call, Entry, NativeOwner};
 use crate::subject::Subject;
 
 pub(crate) const ENTRIES: &[Entry] = &[
-    (Place::Context, "get", 1, get),
-    (Place::Context, "set", 2, set),
-    (Place::Context, "delete", 1, delete),
-    (Place::Context, "fields", 0, fields),
-    (Place::Context, "entries", 0, entries),
-    (Place::Context, "call", 3, call),
-    (Place::Context, "send", 3, send),
-    (Place::Context, "now", 0, now),
-    (Place::Context, "random", 0, random),
-    (Place::Context, "uuid", 0, uuid),
-    (Place::Context, "log", 0, log),
-    (Place::ContextGetter, "key", 0, key),
-    (Place::ContextGetter, "keyBytes", 0, key_bytes),
+    (NativeOwner::Context, "get", 1, get),
+    (NativeOwner::Context, "set", 2, set),
+    (NativeOwner::Context, "delete", 1, delete),
+    (NativeOwner::Context, "fields", 0, fields),
+    (NativeOwner::Context, "entries", 0, entries),
+    (NativeOwner::Context, "call", 3, call),
+    (NativeOwner::Context, "send", 3, send),
+    (NativeOwner::Context, "now", 0, now),
+    (NativeOwner::Context, "random", 0, random),
+    (NativeOwner::Context, "uuid", 0, uuid),
+    (NativeOwner::Context, "log", 0, log),
+    (NativeOwner::ContextGetter, "key", 0, key),
+    (NativeOwner::ContextGetter, "keyBytes", 0, key_bytes),
 ];
 
 impl Isolate {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::limits::{KEPT_LOAD_CPU_MS, LOAD_CPU_MS};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{ActivationId, App, Engine, Host, Limits, OperationId, Program, Service, Start, Step};
+use millrace_func::{ActivationId, App, Engine, Host, Limits, OperationId, Program, Service, Start, TurnResult};
 
 use crate::Clocks;
 use crate::directory::Directory;
@@ -17,7 +17,7 @@ use crate::isolate::{Isolate, Parts};
 use crate::number_hasher::NumberHasher;
 use crate::sources::{ServiceFile, Sources, service_files};
 use crate::turn::{TurnEnd, Waiting};
-use crate::watchdog::{Core, Place, Running, Switch, Watchdog, code_of};
+use crate::watchdog::{Core, Running, Switch, Watchdog, WatchedService, code_of};
 
 /// Services of one app: what a [`millrace_func::HandlerId`] can tell apart.
 const SERVICES: usize = 65_535;
@@ -50,7 +50,7 @@ struct Loaded {
 struct Slot {
     file: ServiceFile,
     switch: Arc<Switch>,
-    place: Place,
+    place: WatchedService,
     isolate: RefCell<Option<Box<Isolate>>>,
     /// Counts the isolates that were here. An activation of an earlier one cannot go on.
     epoch: Cell<u32>,
@@ -91,18 +91,25 @@ impl JsEngine {
         slot.place.enter(self.turns.get(), host.cpu_spent_ns())
     }
 
-    fn step(&self, activation: ActivationId, place: (u32, u16), slot: &Slot, end: TurnEnd, is_spoiled: bool) -> Step {
+    fn step(
+        &self,
+        activation: ActivationId,
+        place: (u32, u16),
+        slot: &Slot,
+        end: TurnEnd,
+        is_spoiled: bool,
+    ) -> TurnResult {
         if is_spoiled {
             slot.isolate.replace(None);
             slot.epoch.set(slot.epoch.get().wrapping_add(1));
         }
         match end {
-            TurnEnd::Done(result) => Step::Done(result),
+            TurnEnd::Done(result) => TurnResult::Done(result),
             TurnEnd::Waits(waiting) => {
                 let (program, service) = place;
                 let waiting = WaitingActivation { program, service, epoch: slot.epoch.get(), activation: waiting };
                 self.activations.borrow_mut().insert(activation.0, waiting);
-                Step::Waiting
+                TurnResult::Waiting
             }
         }
     }
@@ -212,7 +219,7 @@ impl Engine for JsEngine {
         }
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         let (program, service) = match &start {
             Start::Handler { id, .. } => (id.program, id.service),
             Start::Route { id, .. } => (id.program, id.service),
@@ -221,21 +228,21 @@ impl Engine for JsEngine {
         let loaded = programs.get(program.0 as usize).and_then(Option::as_ref);
         let Some((loaded, slot)) = loaded.and_then(|l| l.services.get(usize::from(service)).map(|slot| (l, slot)))
         else {
-            return Step::Done(Err(unknown_program()));
+            return TurnResult::Done(Err(unknown_program()));
         };
         if let Some(refusal) = slot.switch.refusal() {
-            return Step::Done(Err(refusal));
+            return TurnResult::Done(Err(refusal));
         }
         let mut isolate = slot.isolate.borrow();
         if isolate.is_none() {
             drop(isolate);
             if let Err(error) = loaded.refill(self.clocks, usize::from(service)) {
-                return Step::Done(Err(error));
+                return TurnResult::Done(Err(error));
             }
             isolate = slot.isolate.borrow();
         }
         let Some(running) = isolate.as_deref() else {
-            return Step::Done(Err(unknown_program()));
+            return TurnResult::Done(Err(unknown_program()));
         };
         let serial = self.last_serial.get() + 1;
         self.last_serial.set(serial);
@@ -258,24 +265,24 @@ impl Engine for JsEngine {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let Some(waiting) = self.activations.borrow_mut().remove(&activation.0) else {
-            return Step::Done(Err(Error::new(ErrorCode::Internal, "a frame was resumed that does not wait")));
+            return TurnResult::Done(Err(Error::new(ErrorCode::Internal, "a frame was resumed that does not wait")));
         };
         let programs = self.programs.borrow();
         let loaded = programs.get(waiting.program as usize).and_then(Option::as_ref);
         let Some(slot) = loaded.and_then(|loaded| loaded.services.get(usize::from(waiting.service))) else {
-            return Step::Done(Err(unknown_program()));
+            return TurnResult::Done(Err(unknown_program()));
         };
         let isolate = slot.isolate.borrow();
         let running = isolate.as_deref().filter(|_| slot.epoch.get() == waiting.epoch);
         let Some(running) = running else {
             let message = "the service was restarted because another call broke a limit; try again";
-            return Step::Done(Err(Error::new(ErrorCode::Overloaded, message)));
+            return TurnResult::Done(Err(Error::new(ErrorCode::Overloaded, message)));
         };
         if let Some(refusal) = slot.switch.refusal() {
             waiting.activation.release(running);
-            return Step::Done(Err(refusal));
+            return TurnResult::Done(Err(refusal));
         }
         let turn = self.begin_turn(slot, host);
         let end = running.resume_activation(waiting.activation, operation, result, host);

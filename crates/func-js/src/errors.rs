@@ -15,7 +15,7 @@ const MESSAGE_BYTES: usize = 4096;
 const PLACE: &str = " (at ";
 
 /// A file of the app, and where in it.
-pub(crate) type Place = (String, Position);
+pub(crate) type SourcePosition = (String, Position);
 
 impl Isolate {
     /// Throws `error` into user code: an `Abort`, or an `Error` with a `code`.
@@ -127,7 +127,7 @@ impl Isolate {
     }
 
     /// The text of a thrown value and the place in the app it came from.
-    pub(crate) fn describe_exception(&self, thrown: Raw) -> (String, Option<Place>) {
+    pub(crate) fn describe_exception(&self, thrown: Raw) -> (String, Option<SourcePosition>) {
         let message = match kind(thrown) {
             Kind::Object => return self.describe_object(thrown),
             Kind::Symbol => "threw a symbol".to_owned(),
@@ -143,7 +143,7 @@ impl Isolate {
         (shortened(message), None)
     }
 
-    fn describe_object(&self, thrown: Raw) -> (String, Option<Place>) {
+    fn describe_object(&self, thrown: Raw) -> (String, Option<SourcePosition>) {
         if self.context.is_error(thrown) {
             let name = self.text_property(thrown, self.atoms.name).unwrap_or_else(|| "Error".to_owned());
             let message = self.text_property(thrown, self.atoms.message).unwrap_or_default();
@@ -181,7 +181,7 @@ impl Isolate {
     /// The first line of a stack trace that lies in the app, as a place in its sources.
     ///
     /// A line reads `    at name (file:line:column)` or `    at file:line:column`.
-    fn place_in(&self, stack: &str) -> Option<Place> {
+    fn place_in(&self, stack: &str) -> Option<SourcePosition> {
         stack.lines().find_map(|line| {
             let inner = match line.rsplit_once('(') {
                 Some((_, inner)) => inner.trim_end_matches(')'),
@@ -196,7 +196,7 @@ impl Isolate {
     }
 }
 
-fn with_place(message: String, place: Option<Place>) -> String {
+fn with_place(message: String, place: Option<SourcePosition>) -> String {
     match place {
         Some((path, Position { line, column })) => format!("{message}{PLACE}{path}:{line}:{column})"),
         None => message,

@@ -8,12 +8,12 @@ use millrace_func::{FetchRequest, base64_decode};
 use crate::headers::{Fault, Rules, is_token, wrong};
 use crate::isolate::Isolate;
 use crate::js::{Kind, Raw, Thrown, UNDEFINED, Value, int, is_nullish, kind};
-use crate::native::{Call, Entry, Place};
+use crate::native::{Call, Entry, NativeOwner};
 use crate::natives::utf8;
 use crate::operations::Answer;
 use crate::subject::Subject;
 
-pub(crate) const ENTRIES: &[Entry] = &[(Place::Context, "fetch", 2, fetch)];
+pub(crate) const ENTRIES: &[Entry] = &[(NativeOwner::Context, "fetch", 2, fetch)];
 
 /// Bytes of a method's name: the longest registered one has 17.
 const METHOD_BYTES: usize = 32;

@@ -24,7 +24,7 @@ use crate::heap::Heap;
 use crate::host_scope::HostScope;
 use crate::js::{Atom, Context, Raw, Thrown, UNDEFINED, Value};
 use crate::logged::Logged;
-use crate::native::{self, Place};
+use crate::native::{self, NativeOwner};
 use crate::operations::Operation;
 use crate::rejections::Rejections;
 use crate::sources::Sources;
@@ -365,11 +365,11 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
     for (index, (place, name, _, _)) in native::entries().enumerate() {
         let function = native::function(context, index)?;
         let (target, is_getter) = match place {
-            Place::Helpers => (helpers.raw(), false),
-            Place::Context => (prototypes[0].raw(), false),
-            Place::ContextGetter => (prototypes[0].raw(), true),
-            Place::Request => (prototypes[1].raw(), false),
-            Place::RequestGetter => (prototypes[1].raw(), true),
+            NativeOwner::Helpers => (helpers.raw(), false),
+            NativeOwner::Context => (prototypes[0].raw(), false),
+            NativeOwner::ContextGetter => (prototypes[0].raw(), true),
+            NativeOwner::Request => (prototypes[1].raw(), false),
+            NativeOwner::RequestGetter => (prototypes[1].raw(), true),
         };
         let atom = context.atom(name);
         if is_getter {

@@ -36,7 +36,7 @@ enum Walked {
 
 /// Where a value stands in what holds it, which `toJSON` is told.
 #[derive(Clone, Copy)]
-enum Place {
+enum PropertyPosition {
     Alone,
     Element(u32),
     Property(Atom),
@@ -46,7 +46,7 @@ impl Isolate {
     /// Appends the JSON text of an object (or of a BigInt, which throws). May run user code.
     pub(crate) fn print_object(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
         let was_for_code = self.prints_for_code.replace(false);
-        let printed = self.print(raw, out, Place::Alone, None);
+        let printed = self.print(raw, out, PropertyPosition::Alone, None);
         self.prints_for_code.set(was_for_code);
         printed
     }
@@ -54,12 +54,18 @@ impl Isolate {
     /// What `JSON.stringify` gives an app for an object: the same, but that a promise is `{}`, and only memory bounds the text.
     pub(crate) fn print_for_code(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
         let was_for_code = self.prints_for_code.replace(true);
-        let printed = self.print(raw, out, Place::Alone, None);
+        let printed = self.print(raw, out, PropertyPosition::Alone, None);
         self.prints_for_code.set(was_for_code);
         printed
     }
 
-    fn print(&self, raw: Raw, out: &mut Vec<u8>, place: Place, above: Option<&Path<'_>>) -> Result<Written, Thrown> {
+    fn print(
+        &self,
+        raw: Raw,
+        out: &mut Vec<u8>,
+        place: PropertyPosition,
+        above: Option<&Path<'_>>,
+    ) -> Result<Written, Thrown> {
         if kind(raw) == Kind::Object && self.walked(raw).is_some() {
             let to_json = self.context.get(raw, self.atoms.to_json)?;
             if self.context.is_function(to_json.raw()) {
@@ -80,11 +86,11 @@ impl Isolate {
         }
     }
 
-    fn call_to_json(&self, to_json: Raw, raw: Raw, place: Place) -> Result<Value, Thrown> {
+    fn call_to_json(&self, to_json: Raw, raw: Raw, place: PropertyPosition) -> Result<Value, Thrown> {
         let name = match place {
-            Place::Alone => self.context.string(b"")?,
-            Place::Element(index) => self.context.string(index.to_string().as_bytes())?,
-            Place::Property(name) => {
+            PropertyPosition::Alone => self.context.string(b"")?,
+            PropertyPosition::Element(index) => self.context.string(index.to_string().as_bytes())?,
+            PropertyPosition::Property(name) => {
                 // SAFETY: plain call.
                 let name = unsafe { qjs::JS_AtomToString(self.context.as_ptr(), name) };
                 self.context.check(name)?
@@ -149,7 +155,7 @@ impl Isolate {
                 out.push(b',');
             }
             let element = self.context.get_index(path.raw, index)?;
-            if self.print(element.raw(), out, Place::Element(index), Some(path))? == Written::Nothing {
+            if self.print(element.raw(), out, PropertyPosition::Element(index), Some(path))? == Written::Nothing {
                 out.extend_from_slice(b"null");
             }
             self.go_on(out)?;
@@ -169,7 +175,7 @@ impl Isolate {
                 out.push(b',');
             }
             self.print_name(name, out)?;
-            match self.print(value.raw(), out, Place::Property(name), Some(path))? {
+            match self.print(value.raw(), out, PropertyPosition::Property(name), Some(path))? {
                 Written::Json => is_first = false,
                 Written::Nothing => out.truncate(before),
             }

@@ -37,7 +37,7 @@ pub(crate) type Function = fn(&Call<'_>) -> Result<Value, Thrown>;
 
 /// Which object a native function is a property of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum NativeOwner {
     /// The helpers that `glue.js` takes apart.
     Helpers,
     /// The prototype of every `ctx`.
@@ -51,7 +51,7 @@ pub(crate) enum Place {
 }
 
 /// Place, name, declared arguments, function.
-pub(crate) type Entry = (Place, &'static str, c_int, Function);
+pub(crate) type Entry = (NativeOwner, &'static str, c_int, Function);
 
 const TABLES: [&[Entry]; 7] = [
     context_object::ENTRIES,

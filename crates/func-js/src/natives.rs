@@ -5,29 +5,29 @@ use millrace_func::{self as func, Base64Alphabet, LogLevel, Offload};
 use crate::isolate::Isolate;
 use crate::js::{Kind, Raw, Thrown, Value, boolean, is_undefined, kind};
 use crate::json::Written;
-use crate::native::{Call, Entry, Place};
+use crate::native::{Call, Entry, NativeOwner};
 use crate::request_object::{parse_query, undefined};
 
 pub(crate) const ENTRIES: &[Entry] = &[
-    (Place::Helpers, "now", 0, now),
-    (Place::Helpers, "random", 0, random),
-    (Place::Helpers, "uuid", 0, uuid),
-    (Place::Helpers, "fillRandom", 1, fill_random),
-    (Place::Helpers, "log", 2, log),
-    (Place::Helpers, "isPrinting", 0, is_printing),
-    (Place::Helpers, "parseJson", 1, parse_json),
-    (Place::Helpers, "stringifyJson", 1, stringify_json),
-    (Place::Helpers, "encodeUtf8", 1, encode_utf8),
-    (Place::Helpers, "decodeUtf8", 2, decode_utf8),
-    (Place::Helpers, "encodeBase64", 1, encode_base64),
-    (Place::Helpers, "decodeBase64", 1, decode_base64),
-    (Place::Helpers, "sha1", 1, sha1),
-    (Place::Helpers, "sha256", 1, sha256),
-    (Place::Helpers, "hmacSha256", 2, hmac_sha256),
-    (Place::Helpers, "equal", 2, equal),
-    (Place::Helpers, "argon2idHash", 1, argon2id_hash),
-    (Place::Helpers, "argon2idVerify", 2, argon2id_verify),
-    (Place::Helpers, "parseQuery", 1, parse_query),
+    (NativeOwner::Helpers, "now", 0, now),
+    (NativeOwner::Helpers, "random", 0, random),
+    (NativeOwner::Helpers, "uuid", 0, uuid),
+    (NativeOwner::Helpers, "fillRandom", 1, fill_random),
+    (NativeOwner::Helpers, "log", 2, log),
+    (NativeOwner::Helpers, "isPrinting", 0, is_printing),
+    (NativeOwner::Helpers, "parseJson", 1, parse_json),
+    (NativeOwner::Helpers, "stringifyJson", 1, stringify_json),
+    (NativeOwner::Helpers, "encodeUtf8", 1, encode_utf8),
+    (NativeOwner::Helpers, "decodeUtf8", 2, decode_utf8),
+    (NativeOwner::Helpers, "encodeBase64", 1, encode_base64),
+    (NativeOwner::Helpers, "decodeBase64", 1, decode_base64),
+    (NativeOwner::Helpers, "sha1", 1, sha1),
+    (NativeOwner::Helpers, "sha256", 1, sha256),
+    (NativeOwner::Helpers, "hmacSha256", 2, hmac_sha256),
+    (NativeOwner::Helpers, "equal", 2, equal),
+    (NativeOwner::Helpers, "argon2idHash", 1, argon2id_hash),
+    (NativeOwner::Helpers, "argon2idVerify", 2, argon2id_verify),
+    (NativeOwner::Helpers, "parseQuery", 1, parse_query),
 ];
 
 fn now(call: &Call<'_>) -> Result<Value, Thrown> {

@@ -15,20 +15,20 @@ use serde_json::value::RawValue;
 
 use crate::isolate::Isolate;
 use crate::js::{Kind, NULL, Raw, Thrown, UNDEFINED, Value, boolean, int, is_nullish, kind, number};
-use crate::native::{Call, Entry, Place};
+use crate::native::{Call, Entry, NativeOwner};
 use crate::operations::Answer;
 
 pub(crate) const ENTRIES: &[Entry] = &[
-    (Place::Context, "record", 2, record),
-    (Place::Context, "records", 1, records),
-    (Place::Helpers, "recordGet", 3, get),
-    (Place::Helpers, "recordSelect", 5, select),
-    (Place::Helpers, "recordPut", 4, put),
-    (Place::Helpers, "recordUpdate", 5, update),
-    (Place::Helpers, "recordPatch", 5, patch),
-    (Place::Helpers, "recordDelete", 3, delete),
-    (Place::Helpers, "recordsFind", 8, find),
-    (Place::Helpers, "recordsGetMany", 3, get_many),
+    (NativeOwner::Context, "record", 2, record),
+    (NativeOwner::Context, "records", 1, records),
+    (NativeOwner::Helpers, "recordGet", 3, get),
+    (NativeOwner::Helpers, "recordSelect", 5, select),
+    (NativeOwner::Helpers, "recordPut", 4, put),
+    (NativeOwner::Helpers, "recordUpdate", 5, update),
+    (NativeOwner::Helpers, "recordPatch", 5, patch),
+    (NativeOwner::Helpers, "recordDelete", 3, delete),
+    (NativeOwner::Helpers, "recordsFind", 8, find),
+    (NativeOwner::Helpers, "recordsGetMany", 3, get_many),
 ];
 
 /// What the reply to an operation on records gives.

@@ -6,19 +6,19 @@ use percent_encoding::percent_decode;
 
 use crate::isolate::Isolate;
 use crate::js::{Kind, NULL, Raw, Thrown, UNDEFINED, Value, is_undefined, kind};
-use crate::native::{Call, Entry, Place};
+use crate::native::{Call, Entry, NativeOwner};
 use crate::subject::{Request, Subject};
 
 pub(crate) const ENTRIES: &[Entry] = &[
-    (Place::Request, "header", 1, header),
-    (Place::Request, "text", 0, text),
-    (Place::Request, "json", 0, json),
-    (Place::RequestGetter, "method", 0, method),
-    (Place::RequestGetter, "path", 0, path),
-    (Place::RequestGetter, "query", 0, query),
-    (Place::RequestGetter, "params", 0, parameters),
-    (Place::RequestGetter, "headers", 0, headers),
-    (Place::RequestGetter, "body", 0, body),
+    (NativeOwner::Request, "header", 1, header),
+    (NativeOwner::Request, "text", 0, text),
+    (NativeOwner::Request, "json", 0, json),
+    (NativeOwner::RequestGetter, "method", 0, method),
+    (NativeOwner::RequestGetter, "path", 0, path),
+    (NativeOwner::RequestGetter, "query", 0, query),
+    (NativeOwner::RequestGetter, "params", 0, parameters),
+    (NativeOwner::RequestGetter, "headers", 0, headers),
+    (NativeOwner::RequestGetter, "body", 0, body),
 ];
 
 const QUERY: usize = 0;

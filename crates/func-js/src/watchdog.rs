@@ -76,12 +76,12 @@ pub(crate) struct Core {
 
 /// A service's number on one core, while it lives.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WatchedService {
     core: Arc<Core>,
     number: u32,
 }
 
-impl Drop for Place {
+impl Drop for WatchedService {
     fn drop(&mut self) {
         if let Some(switch) = lock(&self.core.switches).get_mut(self.number as usize) {
             *switch = None;
@@ -89,7 +89,7 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl WatchedService {
     /// A turn of the service begins. No two turns of a core have one number. Its transaction has used `before_ns`.
     #[inline]
     pub(crate) fn enter(&self, turn: u64, before_ns: u64) -> Running<'_> {
@@ -180,7 +180,7 @@ impl Switch {
 
 impl Core {
     /// Takes a service in.
-    pub(crate) fn add(self: &Arc<Self>, switch: Arc<Switch>) -> Place {
+    pub(crate) fn add(self: &Arc<Self>, switch: Arc<Switch>) -> WatchedService {
         let mut switches = lock(&self.switches);
         let free = switches.iter().position(Option::is_none).unwrap_or(switches.len());
         if free == switches.len() {
@@ -188,7 +188,7 @@ impl Core {
         }
         switches[free] = Some(switch);
         // Services fit in memory, and so their number in 23 bits.
-        Place { core: Arc::clone(self), number: free as u32 }
+        WatchedService { core: Arc::clone(self), number: free as u32 }
     }
 
     fn look(&self, thread_cpu_ns: impl Fn(u64) -> Option<u64>) -> Option<Overdue> {

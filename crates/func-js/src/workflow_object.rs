@@ -5,18 +5,18 @@ use millrace_func::StepStart;
 
 use crate::isolate::Isolate;
 use crate::js::{Atom, Kind, Raw, Thrown, UNDEFINED, Value, is_nullish, kind};
-use crate::native::{Call, Entry, Place};
+use crate::native::{Call, Entry, NativeOwner};
 use crate::operations::{Answer, Operation};
 use crate::steps::{Code, RunningStep};
 
 pub(crate) const ENTRIES: &[Entry] = &[
-    (Place::Context, "sleep", 1, sleep),
-    (Place::Context, "wait", 1, wait),
-    (Place::Context, "result", 1, result),
-    (Place::Context, "signal", 2, signal),
-    (Place::Context, "step", 2, step),
-    (Place::Context, "compensate", 3, compensate),
-    (Place::ContextGetter, "id", 0, id),
+    (NativeOwner::Context, "sleep", 1, sleep),
+    (NativeOwner::Context, "wait", 1, wait),
+    (NativeOwner::Context, "result", 1, result),
+    (NativeOwner::Context, "signal", 2, signal),
+    (NativeOwner::Context, "step", 2, step),
+    (NativeOwner::Context, "compensate", 3, compensate),
+    (NativeOwner::ContextGetter, "id", 0, id),
 ];
 
 /// Bytes of an invocation's id: more than any id has, so that a mistaken argument is told at once.

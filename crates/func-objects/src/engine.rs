@@ -8,7 +8,8 @@ use bytes::Bytes;
 use millrace_api::objects::{ObjectOperation, ObjectRequest, Requester};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{
-    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start, Step,
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start,
+    TurnResult,
 };
 
 use crate::access::Ask;
@@ -59,7 +60,7 @@ impl ObjectsEngine {
         id: HandlerId,
         (key, input): (&[u8], &[u8]),
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let mut turn = Turn { host, program: id.program, settings: &self.settings, key };
         let progress = run(&mut turn, (id.service, id.handler), input);
         self.progressed(activation, id.program, key, progress)
@@ -71,14 +72,14 @@ impl ObjectsEngine {
         program: Program,
         key: &[u8],
         progress: Result<Progress, Error>,
-    ) -> Step {
+    ) -> TurnResult {
         match progress {
-            Ok(Progress::Done(output)) => Step::Done(Ok(Output::Value(output))),
+            Ok(Progress::Done(output)) => TurnResult::Done(Ok(Output::Value(output))),
             Ok(Progress::Wait(waiting)) => {
                 self.activations.borrow_mut().insert(activation.0, Waits { program, key: key.into(), waiting });
-                Step::Waiting
+                TurnResult::Waiting
             }
-            Err(error) => Step::Done(Err(error)),
+            Err(error) => TurnResult::Done(Err(error)),
         }
     }
 }
@@ -238,12 +239,12 @@ impl Engine for ObjectsEngine {
         }
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         match start {
             Start::Handler { id, key, input } if self.programs.borrow().contains(&id.program) => {
                 self.start_own(activation, id, (key, input), host)
             }
-            _ => Step::Done(Err(unknown())),
+            _ => TurnResult::Done(Err(unknown())),
         }
     }
 
@@ -253,10 +254,10 @@ impl Engine for ObjectsEngine {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let waits = self.activations.borrow_mut().remove(&activation.0);
         let Some(Waits { program, key, waiting }) = waits else {
-            return Step::Done(Err(unknown()));
+            return TurnResult::Done(Err(unknown()));
         };
         let mut turn = Turn { host, program, settings: &self.settings, key: &key };
         let progress = waiting.resume(&mut turn, operation, result);

@@ -13,7 +13,7 @@ use crate::access::{Ask, Known, actions};
 use crate::conditions::{self, Present};
 use crate::lifecycle::Due;
 use crate::names::{ERASE, UPLOAD, check_object_key, upload_key};
-use crate::object_read::{Place, current, found, is_versioned, lock_checked, no_such_key, version};
+use crate::object_read::{VersionLocation, current, found, is_versioned, lock_checked, no_such_key, version};
 use crate::rows::{BODY, NULL, VERSION, VersionRow, from_value, ordered, to_value};
 use crate::settings::Settings;
 use crate::turn::Turn;
@@ -198,7 +198,9 @@ fn place(
         }
         Versioning::Off | Versioning::Suspended => {
             match before {
-                Some(before) if before.id.is_none() => remove_content(turn, ask, &before, Place::Current, delta)?,
+                Some(before) if before.id.is_none() => {
+                    remove_content(turn, ask, &before, VersionLocation::Current, delta)?
+                }
                 Some(before) => {
                     push_down(turn.host, &before)?;
                     remove_null(turn, ask, delta)?;
@@ -226,7 +228,7 @@ fn push_down(host: &mut dyn Host, row: &VersionRow) -> Result<(), Error> {
 /// The version `null` goes, where it is an older one.
 fn remove_null(turn: &mut Turn<'_>, ask: &Ask<'_>, delta: &mut Delta) -> Result<(), Error> {
     match version(turn.host, "null")? {
-        Some((place @ Place::Older(_), row)) => remove_content(turn, ask, &row, place, delta),
+        Some((place @ VersionLocation::Older(_), row)) => remove_content(turn, ask, &row, place, delta),
         _ => Ok(()),
     }
 }
@@ -236,12 +238,12 @@ fn remove_content(
     turn: &mut Turn<'_>,
     ask: &Ask<'_>,
     row: &VersionRow,
-    place: Place,
+    place: VersionLocation,
     delta: &mut Delta,
 ) -> Result<(), Error> {
     let (version_field, body_field) = match place {
-        Place::Current => (VERSION.to_vec(), BODY.to_vec()),
-        Place::Older(order) => (ordered(VERSION, order), ordered(BODY, order)),
+        VersionLocation::Current => (VERSION.to_vec(), BODY.to_vec()),
+        VersionLocation::Older(order) => (ordered(VERSION, order), ordered(BODY, order)),
     };
     delta.add(row, -1);
     for number in row.bodies() {
@@ -251,7 +253,7 @@ fn remove_content(
     if row.content == Content::Inline && row.size_bytes > 0 {
         turn.host.delete(&body_field)?;
     }
-    if row.id.is_none() && matches!(place, Place::Older(_)) {
+    if row.id.is_none() && matches!(place, VersionLocation::Older(_)) {
         turn.host.delete(NULL)?;
     }
     erase_upload(turn, ask, row)
@@ -286,10 +288,10 @@ fn promote(host: &mut dyn Host) -> Result<(), Error> {
 }
 
 /// Writes a version's row again, where it lies.
-fn keep(host: &mut dyn Host, place: Place, row: &VersionRow) -> Result<(), Error> {
+fn keep(host: &mut dyn Host, place: VersionLocation, row: &VersionRow) -> Result<(), Error> {
     match place {
-        Place::Current => host.set(VERSION, to_value(row)),
-        Place::Older(order) => host.set(&ordered(VERSION, order), to_value(row)),
+        VersionLocation::Current => host.set(VERSION, to_value(row)),
+        VersionLocation::Older(order) => host.set(&ordered(VERSION, order), to_value(row)),
     }
 }
 
@@ -315,7 +317,7 @@ fn delete(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &DeleteOne) -> Result<Chang
         conditions::check_delete(&input.conditions, present(before.as_ref())).map_err(failed)?;
         if ask.settings.row.versioning == Versioning::Off {
             if let Some(before) = before {
-                remove_content(turn, ask, &before, Place::Current, &mut delta)?;
+                remove_content(turn, ask, &before, VersionLocation::Current, &mut delta)?;
             }
             return Ok(delta.output(ObjectReply::Deleted(Deleted::default())));
         }
@@ -337,7 +339,7 @@ fn delete(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &DeleteOne) -> Result<Chang
     lock::check_delete(row.input.retention, row.input.legal_hold, bypass, ask.now_ms)?;
     deleted.is_delete_marker = row.is_delete_marker;
     remove_content(turn, ask, &row, place, &mut delta)?;
-    if place == Place::Current {
+    if place == VersionLocation::Current {
         promote(turn.host)?;
     }
     Ok(delta.output(ObjectReply::Deleted(deleted)))
@@ -369,7 +371,7 @@ pub(crate) fn expire(turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<ChangeOutput,
     {
         let (is_current, row) = &rows[index];
         if is_free(row) {
-            let place = if *is_current { Place::Current } else { Place::Older(row.order) };
+            let place = if *is_current { VersionLocation::Current } else { VersionLocation::Older(row.order) };
             remove_content(turn, ask, row, place, &mut delta)?;
         }
     }
@@ -380,7 +382,7 @@ pub(crate) fn expire(turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<ChangeOutput,
             let marker = VersionRow::delete_marker(order, id, &ask.settings.row.owner, ask.now_ms);
             turn.host.set(VERSION, to_value(&marker))?;
         } else if let Some(before) = before.filter(is_free) {
-            remove_content(turn, ask, &before, Place::Current, &mut delta)?;
+            remove_content(turn, ask, &before, VersionLocation::Current, &mut delta)?;
         }
     }
     Ok(delta.output(ObjectReply::Done))

@@ -19,7 +19,7 @@ use crate::version_id::order_of;
 
 /// Where a version lies in its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum VersionLocation {
     Current,
     Older(u64),
 }
@@ -35,12 +35,15 @@ pub(crate) fn current<R: Reader + ?Sized>(reader: &mut R) -> Result<Option<Versi
 }
 
 /// The version of this id.
-pub(crate) fn version<R: Reader + ?Sized>(reader: &mut R, id: &str) -> Result<Option<(Place, VersionRow)>, Error> {
+pub(crate) fn version<R: Reader + ?Sized>(
+    reader: &mut R,
+    id: &str,
+) -> Result<Option<(VersionLocation, VersionRow)>, Error> {
     let current = current(reader)?;
     if let Some(row) = current
         && row.shown_id() == id
     {
-        return Ok(Some((Place::Current, row)));
+        return Ok(Some((VersionLocation::Current, row)));
     }
     if id != "null" && order_of(id).is_none() {
         return Err(Refusal::InvalidArgument.error("Invalid version id specified"));
@@ -51,7 +54,7 @@ pub(crate) fn version<R: Reader + ?Sized>(reader: &mut R, id: &str) -> Result<Op
     };
     let Some(order) = order else { return Ok(None) };
     let found: Option<VersionRow> = reader.get(&ordered(VERSION, order))?.map(from_value).transpose()?;
-    Ok(found.filter(|row| row.shown_id() == id).map(|row| (Place::Older(order), row)))
+    Ok(found.filter(|row| row.shown_id() == id).map(|row| (VersionLocation::Older(order), row)))
 }
 
 /// A refusal that says more to the front than its code.
@@ -76,9 +79,9 @@ pub(crate) fn found<R: Reader + ?Sized>(
     reader: &mut R,
     ask: &Ask<'_>,
     id: Option<&str>,
-) -> Result<(Place, VersionRow), Error> {
+) -> Result<(VersionLocation, VersionRow), Error> {
     let found = match id {
-        None => current(reader)?.map(|row| (Place::Current, row)),
+        None => current(reader)?.map(|row| (VersionLocation::Current, row)),
         Some(id) => version(reader, id)?,
     };
     let row = found.as_ref().map(|(_, row)| row).filter(|row| !row.is_delete_marker);
@@ -163,8 +166,8 @@ pub(crate) fn get<R: Reader + ?Sized>(
     let mut info = row.info(is_versioned(ask.settings));
     let action = if conditions.version.is_some() { "s3:GetObjectVersionTagging" } else { "s3:GetObjectTagging" };
     info.expires = match place {
-        Place::Current => expire::expires(ask.settings, ask.request.key, &row),
-        Place::Older(_) => None,
+        VersionLocation::Current => expire::expires(ask.settings, ask.request.key, &row),
+        VersionLocation::Older(_) => None,
     };
     info.shows_tags = row.input.tags.is_empty() || ask.may(action, Known::from(&row));
     if let Some(number) = conditions.part_number {
@@ -173,8 +176,8 @@ pub(crate) fn get<R: Reader + ?Sized>(
     let body = match (&row.content, conditions.is_head) {
         (Content::Inline, false) if row.size_bytes > 0 => {
             let field = match place {
-                Place::Current => BODY.to_vec(),
-                Place::Older(order) => ordered(BODY, order),
+                VersionLocation::Current => BODY.to_vec(),
+                VersionLocation::Older(order) => ordered(BODY, order),
             };
             let value = reader.get(&field)?;
             let value = value

@@ -17,7 +17,7 @@ use millrace_api::{Form, PathOperationKind, RecordOperation, RecordQuery, Record
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
     ActivationId, BuiltInCall, Engine, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload,
-    OperationId, ScanRequest, Start, Step,
+    OperationId, ScanRequest, Start, TurnResult,
 };
 use serde_json::json;
 
@@ -88,7 +88,7 @@ fn measure(name: &str, world: &World, id: HandlerId, inputs: &[Bytes]) {
             let input = &inputs[call as usize % inputs.len()];
             let step =
                 world.engine.start(ActivationId(1), Start::Handler { id, key: b"1", input }, black_box(&mut entity));
-            assert!(matches!(black_box(step), Step::Done(Ok(_))), "{name} failed");
+            assert!(matches!(black_box(step), TurnResult::Done(Ok(_))), "{name} failed");
         }
         #[allow(clippy::disallowed_methods, reason = "this measures time")]
         let spent = start.elapsed();
@@ -140,7 +140,7 @@ fn measure_stored(name: &str, world: &World, id: HandlerId, input: &Bytes) {
         for _ in 0..CALLS {
             let step =
                 world.engine.start(ActivationId(1), Start::Handler { id, key: b"1", input }, black_box(&mut entity));
-            assert!(matches!(black_box(step), Step::Done(Ok(_))), "{name} failed");
+            assert!(matches!(black_box(step), TurnResult::Done(Ok(_))), "{name} failed");
         }
         #[allow(clippy::disallowed_methods, reason = "this measures time")]
         let spent = start.elapsed();

@@ -8,11 +8,12 @@ use bytes::Bytes;
 use millrace_api::{BuiltInReply, TRIGGERS_SERVICE};
 use millrace_base::{Error, ErrorCode, Name, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start, Step,
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start,
+    TurnResult,
 };
 
 use crate::cache::Cache;
-use crate::program::{Place, RecordProgram, Schemas};
+use crate::program::{RecordProgram, Schemas, ServiceRole};
 use crate::triggers::{self, TriggerHost, explain};
 use crate::turn::{Progress, Shared, Task, Turn};
 use crate::{apply, changes, expire, migrate, program, progress, read, scan, sweep, write};
@@ -109,18 +110,18 @@ impl<E: Engine> RecordsEngine<E> {
         id: HandlerId,
         (key, input): (&[u8], &[u8]),
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let Some(program) = self.program(id.program) else {
-            return Step::Done(Err(unknown_program()));
+            return TurnResult::Done(Err(unknown_program()));
         };
         let place = program.place(id.service);
-        if let Some(Place::Triggers { inner_service, .. }) = place {
+        if let Some(ServiceRole::Triggers { inner_service, .. }) = place {
             let (Some(inner), service) = (program.inner, inner_service) else {
-                return Step::Done(Err(unknown_program()));
+                return TurnResult::Done(Err(unknown_program()));
             };
             let depth = triggers::depth_of(input);
             if depth > limits::TRIGGER_DEPTH {
-                return Step::Done(Err(program.too_deep(id)));
+                return TurnResult::Done(Err(program.too_deep(id)));
             }
             let start = Start::Handler { id: HandlerId { program: inner, service, handler: id.handler }, key, input };
             let step = self.inner.start(activation, start, &mut TriggerHost { host, program: &program, depth });
@@ -128,24 +129,24 @@ impl<E: Engine> RecordsEngine<E> {
         }
         let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
         let progress = match (place, id.handler) {
-            (Some(Place::Type(index)), program::READ) => read::start(&mut turn, index, key, input),
-            (Some(Place::Type(index)), program::WRITE | program::FOLLOW) if self.is_closed(&program, index) => {
+            (Some(ServiceRole::Type(index)), program::READ) => read::start(&mut turn, index, key, input),
+            (Some(ServiceRole::Type(index)), program::WRITE | program::FOLLOW) if self.is_closed(&program, index) => {
                 Err(being_deleted(program.types[index].name.as_str()))
             }
-            (Some(Place::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
-            (Some(Place::Type(index)), program::FOLLOW) => {
+            (Some(ServiceRole::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
+            (Some(ServiceRole::Type(index)), program::FOLLOW) => {
                 // Written by `TriggerHost::operate`.
                 let (depth, input) = input.split_first().map_or((0, input), |(depth, input)| (*depth, input));
                 turn.depth = depth;
                 write::start(&mut turn, index, key, input)
             }
-            (Some(Place::Type(index)), program::EXPIRE) => expire::start(&mut turn, index, key, input),
-            (Some(Place::Type(index)), program::MIGRATE) => migrate::start(&mut turn, index, key),
-            (Some(Place::Shard(index)), program::APPLY) => apply::run(&mut turn, index, input),
-            (Some(Place::Shard(index)), program::SCAN) => scan::start(&mut turn, index, input),
-            (Some(Place::Shard(index)), program::CHANGES) => changes::of_shard(&mut turn, index, input),
-            (Some(Place::Shard(index)), program::PROGRESS) => progress::of_shard(&mut turn, index),
-            (Some(Place::Shard(index)), program::SWEEP) => sweep::start(&mut turn, index, key, input),
+            (Some(ServiceRole::Type(index)), program::EXPIRE) => expire::start(&mut turn, index, key, input),
+            (Some(ServiceRole::Type(index)), program::MIGRATE) => migrate::start(&mut turn, index, key),
+            (Some(ServiceRole::Shard(index)), program::APPLY) => apply::run(&mut turn, index, input),
+            (Some(ServiceRole::Shard(index)), program::SCAN) => scan::start(&mut turn, index, input),
+            (Some(ServiceRole::Shard(index)), program::CHANGES) => changes::of_shard(&mut turn, index, input),
+            (Some(ServiceRole::Shard(index)), program::PROGRESS) => progress::of_shard(&mut turn, index),
+            (Some(ServiceRole::Shard(index)), program::SWEEP) => sweep::start(&mut turn, index, key, input),
             _ => Err(unknown_program()),
         };
         self.progressed(activation, program, progress)
@@ -162,14 +163,14 @@ impl<E: Engine> RecordsEngine<E> {
         activation: ActivationId,
         program: Rc<RecordProgram>,
         progress: Result<Progress, Error>,
-    ) -> Step {
+    ) -> TurnResult {
         match progress {
-            Ok(Progress::Done(output)) => Step::Done(Ok(Output::Value(output))),
+            Ok(Progress::Done(output)) => TurnResult::Done(Ok(Output::Value(output))),
             Ok(Progress::Wait(task)) => {
                 self.activations.borrow_mut().insert(activation.0, Waiting { program, what: What::Task(task) });
-                Step::Waiting
+                TurnResult::Waiting
             }
-            Err(error) => Step::Done(Err(error)),
+            Err(error) => TurnResult::Done(Err(error)),
         }
     }
 
@@ -178,16 +179,16 @@ impl<E: Engine> RecordsEngine<E> {
         activation: ActivationId,
         program: Rc<RecordProgram>,
         (id, depth): (HandlerId, u8),
-        step: Step,
-    ) -> Step {
+        step: TurnResult,
+    ) -> TurnResult {
         match step {
-            Step::Waiting => {
+            TurnResult::Waiting => {
                 self.activations
                     .borrow_mut()
                     .insert(activation.0, Waiting { program, what: What::Trigger { id, depth } });
-                Step::Waiting
+                TurnResult::Waiting
             }
-            Step::Done(Err(error)) => Step::Done(Err(match &program.triggers_app {
+            TurnResult::Done(Err(error)) => TurnResult::Done(Err(match &program.triggers_app {
                 Some(app) => triggers::explain_run(error, app, program.trigger_names(id)),
                 None => error,
             })),
@@ -277,17 +278,17 @@ impl<E: Engine> Engine for RecordsEngine<E> {
     fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
         let program = self.program(query.program)?;
         match (program.place(query.service)?, query.handler) {
-            (Place::Type(index), program::READ) => read::at_once(&self.shared, &program, index, input, reader)
+            (ServiceRole::Type(index), program::READ) => read::at_once(&self.shared, &program, index, input, reader)
                 .map(|read| read.map(|reply| Answer::BuiltIn(BuiltInReply::Record(reply)))),
             _ => None,
         }
     }
 
     #[inline]
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         match start {
             Start::Handler { id, key, input } => self.start_own(activation, id, (key, input), host),
-            Start::Route { .. } => Step::Done(Err(unknown_program())),
+            Start::Route { .. } => TurnResult::Done(Err(unknown_program())),
         }
     }
 
@@ -298,10 +299,10 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let waiting = self.activations.borrow_mut().remove(&activation.0);
         match waiting {
-            None => Step::Done(Err(unknown_program())),
+            None => TurnResult::Done(Err(unknown_program())),
             Some(Waiting { program, what: What::Trigger { id, depth } }) => {
                 let mut trigger_host = TriggerHost { host, program: &program, depth };
                 let step = self.inner.resume(activation, operation, result, &mut trigger_host);

@@ -46,7 +46,7 @@ pub fn shard_service(type_name: &str) -> String {
 
 /// What a service of the program stands for.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum ServiceRole {
     /// A type, by its index.
     Type(usize),
     /// Its `T--shard`.
@@ -116,7 +116,7 @@ pub(crate) struct RecordProgram {
     pub number: Program,
     pub types: Vec<RecordType>,
     pub services: Vec<Service>,
-    places: Vec<Place>,
+    places: Vec<ServiceRole>,
     /// The wrapped engine's program of the triggers, if there are any. Programs with the same triggers share it.
     pub inner: Option<Program>,
     /// Its sources.
@@ -228,7 +228,7 @@ impl RecordProgram {
             ("_migrate", Transaction),
             ("_follow", Transaction),
         ];
-        let of_type = self.add_service(service(of.name, &handlers)?, Place::Type(index));
+        let of_type = self.add_service(service(of.name, &handlers)?, ServiceRole::Type(index));
         let handlers = [
             ("_apply", Transaction),
             ("_scan", Query),
@@ -236,7 +236,7 @@ impl RecordProgram {
             (SWEEP_HANDLER, Transaction),
             ("_progress", Query),
         ];
-        let of_shard = self.add_service(service(&shard_service(of.name), &handlers)?, Place::Shard(index));
+        let of_shard = self.add_service(service(&shard_service(of.name), &handlers)?, ServiceRole::Shard(index));
         let mut compiled = RecordType::read(of)?;
         compiled.is_new = before.is_some_and(|before| before.types.iter().all(|known| known.name != compiled.name));
         (compiled.service, compiled.shard_service) = (of_type, of_shard);
@@ -251,13 +251,14 @@ impl RecordProgram {
             let names: Vec<String> = triggers.iter().map(|trigger| format!("_{}", trigger.name)).collect();
             let handlers: Vec<(&str, HandlerKind)> = names.iter().map(|name| (name.as_str(), Transaction)).collect();
             let service = service(&triggers::service_name(of.name), &handlers)?;
-            compiled.triggers_service = Some(self.add_service(service, Place::Triggers { inner_service: u16::MAX }));
+            compiled.triggers_service =
+                Some(self.add_service(service, ServiceRole::Triggers { inner_service: u16::MAX }));
         }
         self.types.push(compiled);
         Ok(!triggers.is_empty())
     }
 
-    fn add_service(&mut self, service: Service, place: Place) -> u16 {
+    fn add_service(&mut self, service: Service, place: ServiceRole) -> u16 {
         let index = self.services.len() as u16;
         self.services.push(service);
         self.places.push(place);
@@ -267,7 +268,7 @@ impl RecordProgram {
     /// Call this once the triggers have been loaded.
     pub(crate) fn set_inner(&mut self, inner: Program, services: &[Service], app: Rc<App>) {
         for (place, service) in self.places.iter_mut().zip(&self.services) {
-            if let Place::Triggers { inner_service } = place
+            if let ServiceRole::Triggers { inner_service } = place
                 && let Some(index) = services.iter().position(|known| known.name == service.name)
             {
                 *inner_service = index as u16;
@@ -277,7 +278,7 @@ impl RecordProgram {
         self.triggers_app = Some(app);
     }
 
-    pub(crate) fn place(&self, service: u16) -> Option<Place> {
+    pub(crate) fn place(&self, service: u16) -> Option<ServiceRole> {
         self.places.get(usize::from(service)).copied()
     }
 
@@ -286,7 +287,7 @@ impl RecordProgram {
         if Some(id.program) != self.inner {
             return None;
         }
-        let is_it = |place: &Place| matches!(place, Place::Triggers { inner_service } if *inner_service == id.service);
+        let is_it = |place: &ServiceRole| matches!(place, ServiceRole::Triggers { inner_service } if *inner_service == id.service);
         let service = self.places.iter().position(is_it)?;
         Some(HandlerId { program: self.number, service: service as u16, handler: id.handler })
     }

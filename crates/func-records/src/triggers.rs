@@ -116,17 +116,17 @@ pub(crate) fn explain_run(error: Error, app: &App, [type_name, trigger]: [&str; 
     Error { message: format!("{head}{}", error.message), ..error }
 }
 
-struct Place<'a> {
+struct TriggerName<'a> {
     type_name: &'a str,
     trigger: &'a str,
 }
 
-fn find_place(message: &str) -> Option<Place<'_>> {
+fn find_place(message: &str) -> Option<TriggerName<'_>> {
     let rest = &message[message.find("triggers/")? + "triggers/".len()..];
     let (type_name, rest) = rest.split_once('/')?;
     let (trigger, _) = rest.split_once(".js")?;
     let is_name = |name: &str| millrace_base::Name::is_valid(name);
-    (is_name(type_name) && is_name(trigger)).then_some(Place { type_name, trigger })
+    (is_name(type_name) && is_name(trigger)).then_some(TriggerName { type_name, trigger })
 }
 
 /// Corrects columns on the first line of a wrapped body: `path:1:80` is the eighth of the source.

@@ -8,7 +8,7 @@ use millrace_format::worker::{
 use millrace_func::{Host, LogLevel, Message, NestedCall, Output, ScanRequest, StepStart};
 use serde::de::IgnoredAny;
 
-use crate::attempt::{Asked, Attempt, as_frame_error, broken};
+use crate::attempt::{Attempt, ResultMeaning, as_frame_error, broken};
 use crate::fetch::fetch_request;
 use crate::objects::{ObjectPlace, begin_object};
 use crate::operations::{begin_record, rows};
@@ -89,7 +89,7 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         WorkerFrame::Call { operation, target, policy } => {
             let call = nested(program, attempt, target)?;
             let begun = retry_next(&policy, host).and(call).and_then(|call| host.call(call));
-            attempt.began(operation, Asked::Json, begun);
+            attempt.began(operation, ResultMeaning::Json, begun);
         }
         WorkerFrame::Send { operation, target, delay_ms, id } => {
             send(program, attempt, (operation, target), (delay_ms, id), host)?;
@@ -99,19 +99,19 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         }
         WorkerFrame::Fetch { operation, request } => {
             let begun = fetch_request(&request, attempt.kind == AttemptKind::Route)?;
-            attempt.began(operation, Asked::Json, begun.and_then(|request| host.fetch(request)));
+            attempt.began(operation, ResultMeaning::Json, begun.and_then(|request| host.fetch(request)));
         }
         WorkerFrame::Sleep { operation, delay_ms } => {
             let begun = host.in_workflow("sleep").and_then(|flow| flow.sleep(delay_ms));
-            attempt.began(operation, Asked::Json, begun);
+            attempt.began(operation, ResultMeaning::Json, begun);
         }
         WorkerFrame::Wait { operation, name, timeout_ms } => {
             let begun = host.in_workflow("wait").and_then(|flow| flow.wait(&name, timeout_ms));
-            attempt.began(operation, Asked::Json, begun);
+            attempt.began(operation, ResultMeaning::Json, begun);
         }
         WorkerFrame::Await { operation, invocation, timeout_ms } => {
             let begun = host.in_workflow("result").and_then(|flow| flow.result(&invocation, timeout_ms));
-            attempt.began(operation, Asked::Json, begun);
+            attempt.began(operation, ResultMeaning::Json, begun);
         }
         WorkerFrame::Step { operation, name, policy } => step(attempt, operation, (&name, &policy), host),
         WorkerFrame::StepEnd { operation, result } => {
@@ -119,7 +119,7 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
         }
         WorkerFrame::Compensate { target } => compensate(nested(program, attempt, target)??, host)?,
         WorkerFrame::Record { operation, type_name, id, request } => {
-            attempt.began(operation, Asked::Record, begin_record(&type_name, &id, &request, host)?);
+            attempt.began(operation, ResultMeaning::Record, begin_record(&type_name, &id, &request, host)?);
         }
         WorkerFrame::Object { operation, bucket, key, request, body } => {
             object(program, attempt, operation, (&bucket, &key), (&request, body), host)?;
@@ -145,7 +145,7 @@ fn object(
 ) -> Result<(), Error> {
     let place = ObjectPlace { app_id: &program.app_id, bucket, key };
     let (answer, begun) = begin_object(&place, request, body, host)?;
-    attempt.began(operation, Asked::Object(answer), begun);
+    attempt.began(operation, ResultMeaning::Object(answer), begun);
     Ok(())
 }
 
@@ -217,13 +217,13 @@ fn step(attempt: &mut Attempt, operation: u32, (name, policy): (&str, &Bytes), h
     let begun = retry_next(policy, host).and_then(|()| host.in_workflow("step")?.begin_step(name));
     match begun {
         Ok(StepStart::Run(id)) => {
-            attempt.began(operation, Asked::Step, Ok(id));
+            attempt.began(operation, ResultMeaning::Step, Ok(id));
             attempt.step_runs(operation);
             // The worker is to run the step's code, and to say what came of it.
             attempt.answer(operation, false, Ok(FrameValue::Raw(Bytes::new())));
         }
-        Ok(StepStart::Known(id)) => attempt.began(operation, Asked::Step, Ok(id)),
-        Err(error) => attempt.began(operation, Asked::Step, Err(error)),
+        Ok(StepStart::Known(id)) => attempt.began(operation, ResultMeaning::Step, Ok(id)),
+        Err(error) => attempt.began(operation, ResultMeaning::Step, Err(error)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One attempt: what has been said to its worker, and what the worker asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, HeldBytes, limits};
@@ -14,7 +14,7 @@ use crate::operations::record_output;
 
 /// What the result of an operation means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ResultMeaning {
     /// JSON text, whatever it was for.
     Json,
     /// Reply to an operation on a record.
@@ -58,8 +58,13 @@ pub(crate) struct Attempt {
     early: Vec<(OperationId, Result<Bytes, Error>)>,
     early_bytes: usize,
     /// The worker's number of what the host was asked for.
-    by_host: BTreeMap<OperationId, (u32, Asked)>,
+    by_host: BTreeMap<OperationId, (u32, ResultMeaning)>,
     suspended: Vec<u32>,
+    /// Operations with results that were sent, and of which the worker has not shown that it has them all. RESULTs that are
+    /// sent together may reach it in parts, and it may end a turn with the first part: it waits for the others then.
+    on_their_way: BTreeSet<u32>,
+    /// Whether results were sent since the last turn.
+    has_sent: bool,
     /// The service, an index into the app's.
     pub service: u16,
     /// Codes of errors that the worker was given: its handler may fail with them.
@@ -112,6 +117,8 @@ impl Attempt {
             operations: Vec::new(),
             by_host: BTreeMap::new(),
             suspended: Vec::new(),
+            on_their_way: BTreeSet::new(),
+            has_sent: false,
             service: 0,
             given: Vec::new(),
             known_changes: 0,
@@ -163,7 +170,12 @@ impl Attempt {
         let start_bytes = if is_first || self.is_request_reply { self.start.len() } else { 0 };
         self.check_told()?;
         self.sent = self.results.len();
-        self.operations.iter_mut().for_each(|operation| operation.unsent = 0);
+        for (operation, known) in (1..).zip(&mut self.operations) {
+            if std::mem::take(&mut known.unsent) > 0 && !self.is_request_reply {
+                self.on_their_way.insert(operation);
+                self.has_sent = true;
+            }
+        }
         self.suspended.clear();
         let (program, attempt) = (self.program, self.token);
         let needs_no_lock = self.snapshot.is_some();
@@ -252,7 +264,7 @@ impl Attempt {
     }
 
     /// The host will give the result of the worker's operation, or has refused it.
-    pub(crate) fn began(&mut self, operation: u32, asked: Asked, begun: Result<OperationId, Error>) {
+    pub(crate) fn began(&mut self, operation: u32, asked: ResultMeaning, begun: Result<OperationId, Error>) {
         match begun {
             Ok(id) => {
                 self.by_host.insert(id, (operation, asked));
@@ -301,9 +313,9 @@ impl Attempt {
             known.is_open = false;
         }
         let result = match asked {
-            Asked::Json | Asked::Step => result.map(FrameValue::Json),
-            Asked::Record => result.and_then(record_output).map(FrameValue::Json),
-            Asked::Object(answer) => object_output(answer, result),
+            ResultMeaning::Json | ResultMeaning::Step => result.map(FrameValue::Json),
+            ResultMeaning::Record => result.and_then(record_output).map(FrameValue::Json),
+            ResultMeaning::Object(answer) => object_output(answer, result),
         };
         self.answer(operation, false, result.map_err(as_frame_error));
         self.check_told()
@@ -325,7 +337,7 @@ impl Attempt {
     /// has said so before.
     pub(crate) fn step_ends(&mut self, operation: u32) -> Option<OperationId> {
         let was_running = std::mem::take(&mut self.known(operation)?.is_running);
-        let is_it = |(_, (number, _)): &(&OperationId, &(u32, Asked))| was_running && *number == operation;
+        let is_it = |(_, (number, _)): &(&OperationId, &(u32, ResultMeaning))| was_running && *number == operation;
         self.by_host.iter().find(is_it).map(|(id, _)| *id)
     }
 
@@ -340,19 +352,37 @@ impl Attempt {
             let known = self.known(*operation).ok_or_else(unknown)?;
             can_go_on |= known.is_open || known.unsent > 0;
         }
-        if !can_go_on {
+        self.find_on_their_way(&operations);
+        if !can_go_on && self.on_their_way.is_empty() {
             return Err(Error::new(ErrorCode::Stalled, "the handler awaits something that can never happen"));
         }
         self.suspended = operations;
         Ok(())
     }
 
-    /// Whether the worker waits, and there is something for it.
+    /// Of the operations that the worker waits for, those whose results were sent, and had not reached it.
+    fn find_on_their_way(&mut self, named: &[u32]) {
+        let before = self.on_their_way.len();
+        let mut still = std::mem::take(&mut self.on_their_way);
+        let named: BTreeSet<u32> = named.iter().copied().collect();
+        // While a step's code runs, the worker ends no turn. So if it waits for one, it has not heard that it is to run it.
+        still.retain(|operation| {
+            let has_been_told = |known: &mut Operation| known.unsent == 0 && (!known.is_open || known.is_running);
+            named.contains(operation) && self.known(*operation).is_some_and(has_been_told)
+        });
+        // Without anything sent since, the worker has got them, and waits all the same.
+        if !std::mem::take(&mut self.has_sent) && still.len() == before {
+            still.clear();
+        }
+        self.on_their_way = still;
+    }
+
+    /// Whether the worker waits, and there is something for it, or on its way to it.
     pub(crate) fn can_go_on(&self) -> bool {
         let has_unsent = |operation: &u32| {
             let place = (*operation as usize).checked_sub(1);
             place.and_then(|place| self.operations.get(place)).is_some_and(|known| known.unsent > 0)
         };
-        self.exchange.is_none() && self.suspended.iter().any(has_unsent)
+        self.exchange.is_none() && (!self.on_their_way.is_empty() || self.suspended.iter().any(has_unsent))
     }
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{
-    ActivationId, App, AttemptToken, Engine, HandlerId, Host, OperationId, Program, Service, Start, Step, WorkerSlot,
+    ActivationId, App, AttemptToken, Engine, HandlerId, Host, OperationId, Program, Service, Start, TurnResult,
+    WorkerSlot,
 };
 
 use crate::act::{Acted, act};
@@ -35,16 +36,21 @@ impl RemoteEngine {
     }
 
     /// Lets the attempt go on, and keeps it if it waits.
-    fn step(&self, activation: ActivationId, mut attempt: Attempt, go_on: impl FnOnce(&mut Attempt) -> Acted) -> Step {
+    fn step(
+        &self,
+        activation: ActivationId,
+        mut attempt: Attempt,
+        go_on: impl FnOnce(&mut Attempt) -> Acted,
+    ) -> TurnResult {
         match go_on(&mut attempt) {
             Ok(None) => {
                 self.attempts.borrow_mut().insert(activation, attempt);
-                Step::Waiting
+                TurnResult::Waiting
             }
-            Ok(Some(output)) => Step::Done(Ok(output)),
+            Ok(Some(output)) => TurnResult::Done(Ok(output)),
             Err(error) => {
                 (self.given_up)(attempt.program, attempt.token);
-                Step::Done(Err(error))
+                TurnResult::Done(Err(error))
             }
         }
     }
@@ -76,14 +82,14 @@ impl Engine for RemoteEngine {
         self.programs.borrow_mut().remove(&program);
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         let programs = self.programs.borrow();
         let Some(program) = programs.get(&start.program()) else {
-            return Step::Done(Err(gone()));
+            return TurnResult::Done(Err(gone()));
         };
         match begin(program, &start, host) {
             Ok(attempt) => self.step(activation, attempt, |attempt| attempt.exchange(host).map(|()| None)),
-            Err(error) => Step::Done(Err(error)),
+            Err(error) => TurnResult::Done(Err(error)),
         }
     }
 
@@ -93,13 +99,13 @@ impl Engine for RemoteEngine {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let Some(attempt) = self.attempts.borrow_mut().remove(&activation) else {
-            return Step::Done(Err(Error::new(ErrorCode::Internal, "nothing runs under this number")));
+            return TurnResult::Done(Err(Error::new(ErrorCode::Internal, "nothing runs under this number")));
         };
         let programs = self.programs.borrow();
         let Some(program) = programs.get(&attempt.program) else {
-            return Step::Done(Err(gone()));
+            return TurnResult::Done(Err(gone()));
         };
         self.step(activation, attempt, |attempt| {
             if attempt.is_exchange(operation) {

@@ -12,8 +12,8 @@ use millrace_format::worker::{
 };
 use millrace_func::{
     ActivationId, App, AttemptToken, BuiltInCall, Discovery, Engine, FetchRequest, FieldRows, Flow, HandlerId, Host,
-    LogLevel, Message, NestedCall, Offload, OperationId, Program, RetryOptions, ScanRequest, Start, Step, StepStart,
-    WORKER_FILE, WorkerAddress, WorkerDocument, WorkerHost, WorkerTurn,
+    LogLevel, Message, NestedCall, Offload, OperationId, Program, RetryOptions, ScanRequest, Start, StepStart,
+    TurnResult, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerHost, WorkerTurn,
 };
 
 use super::RemoteEngine;
@@ -188,7 +188,7 @@ struct Attempt {
     engine: RemoteEngine,
     given_up: Rc<RefCell<usize>>,
     world: World,
-    last: Step,
+    last: TurnResult,
 }
 
 impl Attempt {
@@ -257,7 +257,7 @@ impl Attempt {
 
     fn error(&self) -> Option<ErrorCode> {
         match &self.last {
-            Step::Done(Err(error)) => Some(error.code),
+            TurnResult::Done(Err(error)) => Some(error.code),
             _ => None,
         }
     }
@@ -490,11 +490,39 @@ fn attempts_of_an_app_are_told_no_more_together_than_a_core_holds() {
         let step = attempt.engine.resume(activation, operation, Ok(bytes.into()), &mut attempt.world);
         attempt.world.fields.clear();
         match step {
-            Step::Done(Err(error)) => Some(error.code),
+            TurnResult::Done(Err(error)) => Some(error.code),
             _ => None,
         }
     };
     (0..others).for_each(|number| assert_eq!(begin(number), None));
     assert_eq!(begin(others), Some(ErrorCode::WorkerUnavailable), "it is told to come again");
     assert_eq!(*attempt.given_up.borrow(), 1);
+}
+
+#[test]
+fn a_worker_that_gets_results_in_parts_has_a_turn_for_each_part() {
+    for mut attempt in [Attempt::begin(TRANSACTION, &[]), Attempt::begin_on_stream(TRANSACTION)] {
+        attempt.turn(&[get(1), get(2), get(3), suspend(&[1, 2, 3])]);
+        assert_eq!(attempt.sent().len(), 3, "all at once");
+        for left in [&[2, 3][..], &[3]] {
+            attempt.turn(&[suspend(left)]);
+            assert_eq!(attempt.error(), None, "{left:?} are on their way");
+            assert!(attempt.sent().is_empty() && attempt.world.exchange.is_some(), "its next turn is awaited");
+        }
+        attempt.turn(&[suspend(&[3])]);
+        assert_eq!(attempt.error(), Some(ErrorCode::Stalled), "it has got all, and waits all the same");
+    }
+}
+
+#[test]
+fn what_a_step_waits_for_after_its_end_is_not_on_its_way() {
+    let mut attempt = Attempt::begin(WORKFLOW, &[]);
+    attempt.turn(&[step(1, "charge"), suspend(&[1])]);
+    assert_eq!(attempt.sent().len(), 1, "it is to run the code");
+    // Sent with another result, that one is heard later.
+    attempt.turn(&[suspend(&[1])]);
+    assert!(attempt.sent().is_empty() && attempt.world.exchange.is_some(), "it is on its way");
+    let ended = WorkerFrame::StepEnd { operation: 1, result: Ok(FrameValue::Json(NULL)) };
+    attempt.turn(&[ended, suspend(&[1])]);
+    assert_eq!((attempt.error(), attempt.world.exchange), (None, None), "the result has yet to be noted");
 }

@@ -9,7 +9,7 @@ use crate::attempt::broken;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct FetchParameters {
     #[serde(default = "get")]
     method: String,
     url: String,
@@ -30,7 +30,8 @@ fn get() -> String {
 /// # Errors
 /// `worker-failed` for what is not one.
 pub(crate) fn fetch_request(json: &[u8], is_route: bool) -> Result<Result<FetchRequest, Error>, Error> {
-    let asked: Asked = serde_json::from_slice(json).map_err(|error| broken(format_args!("a fetch: {error}")))?;
+    let asked: FetchParameters =
+        serde_json::from_slice(json).map_err(|error| broken(format_args!("a fetch: {error}")))?;
     let body = base64_decode(asked.body.as_bytes()).ok_or_else(|| broken("a fetch's body is not base64"))?;
     if body.len() > limits::FETCH_REQUEST_BYTES {
         let message = format!("an outside request has at most {} bytes", limits::FETCH_REQUEST_BYTES);

@@ -35,7 +35,10 @@ pub enum Said {
 /// One attempt on the line.
 struct Stream {
     number: u32,
+    /// What has come of a turn that has not ended.
     turn: BudgetBuffer,
+    /// Turns that have come before they were awaited, and whether the attempt goes on after each.
+    turns: VecDeque<(Bytes, bool)>,
     is_awaited: bool,
 }
 
@@ -239,14 +242,26 @@ impl Line {
             self.give_up(attempt, self.lost(NO_ROOM));
             return Ok(());
         }
-        if ends_turn(header.kind) && std::mem::take(&mut stream.is_awaited) {
-            let turn = std::mem::replace(&mut stream.turn, self.budget.buffer());
-            self.said.push_back(Said::Turn(attempt, Ok(turn.freeze())));
-            if !suspends(header.kind) {
-                self.remove(attempt);
+        if ends_turn(header.kind) {
+            let turn = std::mem::replace(&mut stream.turn, self.budget.buffer()).freeze();
+            stream.turns.push_back((turn, suspends(header.kind)));
+            if stream.turns.len() > limits::WORKER_OPERATIONS {
+                return Err("turns that nobody has asked for".to_owned());
             }
+            self.say_next(attempt);
         }
         Ok(())
+    }
+
+    /// Says the next turn of an attempt, if it has come and is awaited.
+    fn say_next(&mut self, attempt: AttemptToken) {
+        let Some(stream) = self.attempts.get_mut(&attempt).filter(|stream| stream.is_awaited) else { return };
+        let Some((turn, goes_on)) = stream.turns.pop_front() else { return };
+        stream.is_awaited = false;
+        self.said.push_back(Said::Turn(attempt, Ok(turn)));
+        if !goes_on {
+            self.remove(attempt);
+        }
     }
 
     /// Loses one attempt, and tells its worker.
@@ -263,7 +278,8 @@ impl Line {
         Some(stream)
     }
 
-    /// Sends frames of an attempt, whose turn is awaited from now on. `is_first`: the attempt begins.
+    /// Sends frames of an attempt, whose turn is awaited from now on. `is_first`: the attempt begins. Without frames, the worker
+    /// has got them before, and its turn may have come.
     ///
     /// # Errors
     /// The connection has ended, or the attempt has.
@@ -279,13 +295,19 @@ impl Line {
             self.last_stream += u32::from(!self.is_of_one);
             let number = self.last_stream;
             self.by_stream.insert(number, attempt);
-            self.attempts.insert(attempt, Stream { number, turn: self.budget.buffer(), is_awaited: false });
+            self.attempts.insert(
+                attempt,
+                Stream { number, turn: self.budget.buffer(), turns: VecDeque::new(), is_awaited: false },
+            );
         }
         let Some(stream) = self.attempts.get_mut(&attempt) else {
             return Err(self.lost("the attempt has ended"));
         };
         stream.is_awaited = true;
-        self.to_send.push_back(if self.is_of_one { content.clone() } else { numbered(content, stream.number) });
+        if !content.is_empty() {
+            self.to_send.push_back(if self.is_of_one { content.clone() } else { numbered(content, stream.number) });
+        }
+        self.say_next(attempt);
         Ok(())
     }
 

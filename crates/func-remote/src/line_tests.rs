@@ -200,3 +200,20 @@ fn frames_that_come_in_part_on_lines_of_one_attempt_count_together() {
     line.begin(ONE, &content(), true, 0).expect("it begins");
     line.receive(&large[..900], 1).expect("the room is there again");
 }
+
+#[test]
+fn a_turn_that_comes_before_it_is_awaited_is_said_when_it_is() {
+    let mut line = line();
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    line.next_to_send().expect("frames");
+    line.receive(&[suspend(1), suspend(1), output(1, "1")].concat(), 1).expect("three turns");
+    for turn in [suspend(1), suspend(1), output(1, "1")] {
+        assert_eq!(line.next_said(), Some(Said::Turn(ONE, Ok(turn.into()))));
+        assert_eq!(line.next_said(), None, "nobody waits for the next one yet");
+        if line.has(ONE) {
+            line.begin(ONE, &Bytes::new(), false, 2).expect("it goes on");
+            assert_eq!(line.next_to_send(), None, "there is nothing to send");
+        }
+    }
+    assert!(!line.has(ONE), "it has ended");
+}

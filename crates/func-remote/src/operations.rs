@@ -30,7 +30,7 @@ pub(crate) fn rows(found: &[(Vec<u8>, Value)]) -> Bytes {
 /// An operation on records, as a worker writes it.
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-enum Asked {
+enum WorkerRecordOperation {
     Get {},
     Select {
         path: String,
@@ -93,7 +93,7 @@ pub(crate) fn begin_record(
     request: &[u8],
     host: &mut dyn Host,
 ) -> Result<Result<OperationId, Error>, Error> {
-    let asked: Asked =
+    let asked: WorkerRecordOperation =
         serde_json::from_slice(request).map_err(|error| broken(format_args!("an operation on a record: {error}")))?;
     let mut record = |operation: &RecordOperation<'_>| {
         let key = (!operation.is_about_type()).then_some(id);
@@ -103,16 +103,16 @@ pub(crate) fn begin_record(
     let form = Form::Json;
     let write = |change| RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
     Ok(match asked {
-        Asked::Get {} => record(&RecordOperation::Get { form }),
-        Asked::Select { path, parameters } => {
+        WorkerRecordOperation::Get {} => record(&RecordOperation::Get { form }),
+        WorkerRecordOperation::Select { path, parameters } => {
             record(&RecordOperation::Select { path: &path, parameters: &parameters_text(&parameters), form })
         }
-        Asked::Put { value } => {
+        WorkerRecordOperation::Put { value } => {
             let value = value.to_string();
             record(&write(RecordChange::Put { form, value: value.as_bytes() }))
         }
-        Asked::Delete {} => record(&write(RecordChange::Delete)),
-        Asked::Patch { operations, parameters } => {
+        WorkerRecordOperation::Delete {} => record(&write(RecordChange::Delete)),
+        WorkerRecordOperation::Patch { operations, parameters } => {
             let values: Vec<Option<String>> =
                 operations.iter().map(|step| step.value.as_ref().map(Json::to_string)).collect();
             let steps = operations.iter().zip(&values).map(|(step, value)| PathOperation {
@@ -123,7 +123,7 @@ pub(crate) fn begin_record(
             let (operations, parameters) = (steps.collect(), parameters_text(&parameters));
             record(&write(RecordChange::Patch { operations, parameters: &parameters }))
         }
-        Asked::Find { predicate, parameters, order, prefix, cursor, limit } => {
+        WorkerRecordOperation::Find { predicate, parameters, order, prefix, cursor, limit } => {
             let most = limits::BATCH_RECORDS as u32;
             record(&RecordOperation::Find(RecordQuery {
                 predicate: &predicate,
@@ -135,11 +135,11 @@ pub(crate) fn begin_record(
                 ..RecordQuery::default()
             }))
         }
-        Asked::GetMany { ids } if ids.len() > limits::BATCH_RECORDS => {
+        WorkerRecordOperation::GetMany { ids } if ids.len() > limits::BATCH_RECORDS => {
             let message = format!("more than {} records at once", limits::BATCH_RECORDS);
             Err(Error::new(ErrorCode::OperationLimit, message))
         }
-        Asked::GetMany { ids } => {
+        WorkerRecordOperation::GetMany { ids } => {
             record(&RecordOperation::GetMany { ids: ids.iter().map(String::as_bytes).collect(), form })
         }
     })

@@ -40,7 +40,7 @@ pub enum Offload {
         /// As produced by [`Offload::Argon2idHash`].
         hash: String,
     },
-    /// Read bodies of objects that lie in the frame's shard, whole, one behind the other. Not for a function itself: the
+    /// Read bodies of objects that lie in the activation's shard, whole, one behind the other. Not for a function itself: the
     /// engine of objects asks. The result is their bytes.
     ReadBodies {
         /// Their numbers.

@@ -35,8 +35,8 @@ pub struct RouteId {
     pub route: u16,
 }
 
-/// One running handler or route, named by the host. A number is reused only after the frame's
-/// end (a [`Step::Done`] or a [`Engine::cancel`]).
+/// One running handler or route, named by the host. A number is reused only after the activation's
+/// end (a [`TurnResult::Done`] or a [`Engine::cancel`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActivationId(pub u32);
 
@@ -87,7 +87,7 @@ impl Start<'_> {
     }
 }
 
-/// What a finished frame gave.
+/// What a finished activation gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A handler's result: JSON text.
@@ -96,10 +96,10 @@ pub enum Output {
     Response(RouteReply),
 }
 
-/// Where a frame stands after a turn.
+/// Where an activation stands after a turn.
 #[derive(Debug)]
-pub enum Step {
-    /// It ended. The engine has forgotten the frame.
+pub enum TurnResult {
+    /// It ended. The engine has forgotten the activation.
     Done(Result<Output, Error>),
     /// An operation that it got from the [`Host`] has not ended: it awaits one, or has returned, and
     /// what it started does more than to let time pass.
@@ -109,7 +109,7 @@ pub enum Step {
 /// Runs functions. One instance per core, holding every loaded app of that core.
 ///
 /// An engine enforces the app's [`crate::Limits`] on CPU, memory, stack, sizes and open
-/// operations, and turns every breach into [`Step::Done`] with the fitting code. A frame that
+/// operations, and turns every breach into [`TurnResult::Done`] with the fitting code. An activation that
 /// waits for no operation and has not finished is `stalled`. User errors become
 /// `function-failed` with the error's text and position, and a user's `Abort` becomes `aborted`
 /// with its message and, as JSON detail, its payload.
@@ -172,19 +172,19 @@ pub trait Engine {
         Some(WorkerSlot::default())
     }
 
-    /// Forgets a program once its last frame has ended.
+    /// Forgets a program once its last activation has ended.
     fn unload(&self, program: Program);
 
-    /// Answers a query at once if all it takes is fields of its own entity: no call, no wait, no frame.
+    /// Answers a query at once if all it takes is fields of its own entity: no call, no wait, no activation.
     /// Gives exactly what running it would. `None`: it has to be run.
     fn answer(&self, _query: HandlerId, _input: &[u8], _reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
         None
     }
 
-    /// Begins a frame and runs it until it ends or waits.
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step;
+    /// Begins an activation and runs it until it ends or waits.
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult;
 
-    /// Goes on with a waiting frame whose `operation` ended with `result` (JSON text, or an
+    /// Goes on with a waiting activation whose `operation` ended with `result` (JSON text, or an
     /// error, which the function sees as a thrown exception).
     fn resume(
         &self,
@@ -192,9 +192,9 @@ pub trait Engine {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step;
+    ) -> TurnResult;
 
-    /// Drops a waiting frame. Its code never runs again.
+    /// Drops a waiting activation. Its code never runs again.
     fn cancel(&self, activation: ActivationId);
 }
 
@@ -244,7 +244,7 @@ impl<E: Engine + ?Sized> Engine for Rc<E> {
         (**self).answer(query, input, reader)
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         (**self).start(activation, start, host)
     }
 
@@ -254,7 +254,7 @@ impl<E: Engine + ?Sized> Engine for Rc<E> {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         (**self).resume(activation, operation, result, host)
     }
 

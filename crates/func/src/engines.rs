@@ -12,7 +12,8 @@ use bytes::Bytes;
 use millrace_base::{Error, Name};
 
 use crate::{
-    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Program, Reader, Service, Start, Step, WorkerSlot,
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Program, Reader, Service, Start, TurnResult,
+    WorkerSlot,
 };
 
 /// Which engine: 0 is the one of all other apps, the others count from 1.
@@ -92,8 +93,8 @@ impl Engines {
 
     /// Notes where an activation goes on, if it waits.
     #[inline]
-    fn stepped(&self, activation: ActivationId, index: Index, step: Step) -> Step {
-        let index = if matches!(step, Step::Waiting) { index } else { 0 };
+    fn stepped(&self, activation: ActivationId, index: Index, step: TurnResult) -> TurnResult {
+        let index = if matches!(step, TurnResult::Waiting) { index } else { 0 };
         note(&self.waiting, activation.0, index);
         step
     }
@@ -172,7 +173,7 @@ impl Engine for Engines {
     }
 
     #[inline]
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         let index = index_at(&self.programs, start.program().0);
         let step = self.engine(index).start(activation, start, host);
         self.stepped(activation, index, step)
@@ -185,7 +186,7 @@ impl Engine for Engines {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         let index = index_at(&self.waiting, activation.0);
         let step = self.engine(index).resume(activation, operation, result, host);
         self.stepped(activation, index, step)

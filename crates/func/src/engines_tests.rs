@@ -63,19 +63,25 @@ impl Engine for Told {
         None
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, _: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, _: &mut dyn Host) -> TurnResult {
         self.tell("starts", activation.0);
         match start {
-            Start::Handler { input: b"wait", .. } => Step::Waiting,
-            _ => Step::Done(Err(Error::new(ErrorCode::Internal, self.name))),
+            Start::Handler { input: b"wait", .. } => TurnResult::Waiting,
+            _ => TurnResult::Done(Err(Error::new(ErrorCode::Internal, self.name))),
         }
     }
 
-    fn resume(&self, activation: ActivationId, _: OperationId, result: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(
+        &self,
+        activation: ActivationId,
+        _: OperationId,
+        result: Result<Bytes, Error>,
+        _: &mut dyn Host,
+    ) -> TurnResult {
         self.tell("resumes", activation.0);
         match result {
-            Ok(_) => Step::Waiting,
-            Err(error) => Step::Done(Err(error)),
+            Ok(_) => TurnResult::Waiting,
+            Err(error) => TurnResult::Done(Err(error)),
         }
     }
 
@@ -152,12 +158,12 @@ impl Bench {
         self.engines.load(Program(program), &app)
     }
 
-    fn start(&self, activation: u32, program: u32, input: &[u8]) -> Step {
+    fn start(&self, activation: u32, program: u32, input: &[u8]) -> TurnResult {
         let id = HandlerId { program: Program(program), service: 0, handler: 0 };
         self.engines.start(ActivationId(activation), Start::Handler { id, key: b"k", input }, &mut NoHost)
     }
 
-    fn resume(&self, activation: u32, goes_on: bool) -> Step {
+    fn resume(&self, activation: u32, goes_on: bool) -> TurnResult {
         let result = if goes_on { Ok(Bytes::new()) } else { never() };
         self.engines.resume(ActivationId(activation), OperationId(1), result, &mut NoHost)
     }
@@ -208,9 +214,9 @@ fn an_activation_stays_with_its_engine_until_it_ends() {
     bench.load(1, "shop", false).expect("loads");
     bench.load(2, "keys", false).expect("loads");
     bench.told();
-    assert!(matches!(bench.start(5, 2, b"wait"), Step::Waiting));
-    assert!(matches!(bench.start(4, 1, b"wait"), Step::Waiting));
-    assert!(matches!(bench.resume(5, true), Step::Waiting));
+    assert!(matches!(bench.start(5, 2, b"wait"), TurnResult::Waiting));
+    assert!(matches!(bench.start(4, 1, b"wait"), TurnResult::Waiting));
+    assert!(matches!(bench.resume(5, true), TurnResult::Waiting));
     bench.resume(4, true);
     assert_eq!(bench.told(), ["keys starts 5", "js starts 4", "keys resumes 5", "js resumes 4"]);
     // It ends, and its number is another one's.

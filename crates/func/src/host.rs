@@ -8,7 +8,7 @@ use crate::{AttemptToken, BuiltInCall, FetchRequest, HandlerId, Offload, RetryOp
 /// Fields with their values, in order.
 pub type FieldRows = Vec<(Vec<u8>, Value)>;
 
-/// One thing a frame awaits. Unique within its frame.
+/// One thing an activation awaits. Unique within its activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u32);
 
@@ -96,7 +96,7 @@ pub type EntityVisitor<'a> = dyn FnMut(EntityRows) -> Visit + 'a;
 pub enum StepStart {
     /// Run the step's code, then report with [`Flow::end_step`].
     Run(OperationId),
-    /// Its result is known: the frame will be resumed with it.
+    /// Its result is known: the activation will be resumed with it.
     Known(OperationId),
 }
 
@@ -113,10 +113,10 @@ pub enum LogLevel {
     Error,
 }
 
-/// The world of one frame during one turn. Reads see the transaction's own writes. Every method
+/// The world of one activation during one turn. Reads see the transaction's own writes. Every method
 /// that changes something fails in a query, and every field method fails in a route.
 pub trait Host {
-    /// One field of the frame's entity.
+    /// One field of the activation's entity.
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error>;
 
     /// Sets a field; takes effect when the transaction commits.
@@ -139,13 +139,13 @@ pub trait Host {
     fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
 
     /// `ctx.record`: an operation of a built-in app joins the transaction, as a call does; in a workflow it is one of its
-    /// own. The frame will be resumed with the operation's reply, as the built-in app encodes it.
+    /// own. The activation will be resumed with the operation's reply, as the built-in app encodes it.
     ///
     /// # Errors
-    /// `forbidden` when the frame's app may not ask for it; in the built-in app's terms when there is no such service.
+    /// `forbidden` when the activation's app may not ask for it; in the built-in app's terms when there is no such service.
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error>;
 
-    /// Calls another entity inside this transaction. The frame will be resumed with its output.
+    /// Calls another entity inside this transaction. The activation will be resumed with its output.
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error>;
 
     /// Sends a message if the transaction commits. A message that starts a workflow has an
@@ -155,14 +155,14 @@ pub trait Host {
     /// Sends a signal to a workflow, if the transaction commits. `payload` is JSON text.
     fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error>;
 
-    /// Starts work too slow for a core (argon2id). The frame will be resumed with its result.
+    /// Starts work too slow for a core (argon2id). The activation will be resumed with its result.
     fn offload(&mut self, work: Offload) -> Result<OperationId, Error>;
 
-    /// `ctx.fetch`, in routes before their first call and in workflows. The frame will be resumed
+    /// `ctx.fetch`, in routes before their first call and in workflows. The activation will be resumed
     /// with JSON text `{"status":…,"headers":[[name,value]…],"body":"base64"}`.
     fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error>;
 
-    /// CPU time that the frame's transaction has used before this turn: of all its frames, as far as this host knows.
+    /// CPU time that the activation's transaction has used before this turn: of all its activations, as far as this host knows.
     fn cpu_spent_ns(&self) -> u64 {
         0
     }
@@ -191,7 +191,7 @@ pub trait Host {
         None
     }
 
-    /// The time of the invocation: the same through all its frames and retries.
+    /// The time of the invocation: the same through all its activations and retries.
     fn now(&self) -> UnixMillis;
 
     /// 64 random bits from the invocation's seed: the same in a retry.
@@ -216,7 +216,7 @@ pub trait BuiltInHost {
     /// As for [`Host::keys`].
     fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error>;
 
-    /// Once the transaction is durable, the body of this number in the frame's shard is referred to no more. A crash may
+    /// Once the transaction is durable, the body of this number in the activation's shard is referred to no more. A crash may
     /// forget it: then a later look at all bodies finds it.
     ///
     /// # Errors
@@ -237,24 +237,24 @@ pub trait BuiltInHost {
 
 /// What the engine of workers may ask of the world beyond others.
 pub trait WorkerHost {
-    /// Sends frames to a worker of the frame's app. The frame will be resumed with the worker's turn. At most one of a frame
-    /// is under way.
+    /// Sends frames to a worker of the activation's app. The activation will be resumed with the worker's turn. Of each
+    /// activation at most one exchange is under way.
     ///
     /// # Errors
-    /// When the frame's handler has ended.
+    /// When the activation's handler has ended.
     fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error>;
 
-    /// Names this run of the frame: no other has the same, not even one that is a repetition of it.
+    /// Names this run of the activation: no other has the same, not even one that is a repetition of it.
     fn attempt(&mut self) -> AttemptToken;
 
-    /// How long the frame may still take, which may take `timeout_ms` by itself: the invocation that it is part of may end
+    /// How long the activation may still take, which may take `timeout_ms` by itself: the invocation that it is part of may end
     /// sooner.
     fn left_ms(&mut self, timeout_ms: u64) -> u64;
 
-    /// Counts the changes of the frame's entity in this transaction, whoever made them. 0 where the frame has no entity.
+    /// Counts the changes of the activation's entity in this transaction, whoever made them. 0 where the activation has no entity.
     fn entity_changes(&self) -> u64;
 
-    /// All fields of the frame's entity, if names and values have at most `max_bytes` together.
+    /// All fields of the activation's entity, if names and values have at most `max_bytes` together.
     ///
     /// # Errors
     /// As for [`Host::get`].
@@ -263,7 +263,7 @@ pub trait WorkerHost {
 
 /// What a workflow may ask of the world beyond other handlers.
 pub trait Flow {
-    /// `ctx.sleep`. The frame will be resumed with `null`.
+    /// `ctx.sleep`. The activation will be resumed with `null`.
     fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error>;
 
     /// `ctx.wait`. The activation will be resumed with the payload of the next signal of that name that
@@ -280,7 +280,7 @@ pub trait Flow {
     /// `ctx.step`: asks whether the step's code has to run.
     fn begin_step(&mut self, name: &str) -> Result<StepStart, Error>;
 
-    /// A step's code has ended with JSON text or an error, which is noted. The frame will be
+    /// A step's code has ended with JSON text or an error, which is noted. The activation will be
     /// resumed for `operation` with what was noted.
     fn end_step(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<(), Error>;
 

@@ -1,9 +1,9 @@
 //! What a function may do and what it may use: the contract between the shard, which owns state
 //! and transactions, and an engine, which runs code.
 //!
-//! The shard starts a *frame* (one running handler or route) on an [`Engine`]; the engine runs it
-//! until it finishes or waits. Whatever a frame awaits (a call to another entity, a password
-//! hash) is an *operation*: the host names it, and later resumes the frame with its result. There
+//! The shard starts an *activation* (one running handler or route) on an [`Engine`]; the engine runs it
+//! until it finishes or waits. Whatever an activation awaits (a call to another entity, a password
+//! hash) is an *operation*: the host names it, and later resumes the activation with its result. There
 //! is no other way for a function to wait, so an engine never blocks and is never re-entered: no
 //! method of [`Engine`] may be called while another one is running on the same core.
 //!
@@ -32,7 +32,7 @@ pub use crypto::{
     Base64Alphabet, Offload, argon2id_hash, argon2id_verify, base64_decode, base64_encode, equal_in_constant_time,
     hmac_sha256, sha1, sha256,
 };
-pub use engine::{ActivationId, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
+pub use engine::{ActivationId, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, TurnResult};
 pub use engines::Engines;
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,

@@ -26,7 +26,7 @@ pub struct Limits {
     pub writes_per_call: usize,
     /// One field's value.
     pub value_bytes: usize,
-    /// Operations one frame may have open.
+    /// Operations one activation may have open.
     pub pending_operations: usize,
     /// Messages one transaction may send.
     pub messages_per_call: usize,

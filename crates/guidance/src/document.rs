@@ -12,7 +12,7 @@ const FORMAT: u32 = 1;
 /// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
 /// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
 /// is written.
-pub const FEATURE_LEVEL: u32 = 6;
+pub const FEATURE_LEVEL: u32 = 7;
 
 /// From this level on nodes know racks.
 pub(crate) const RACKS_LEVEL: u32 = 1;
@@ -38,6 +38,12 @@ pub const BODIES_LEVEL: u32 = 5;
 /// From this level on nodes exchange turns with workers on streams.
 pub const STREAMS_LEVEL: u32 = 6;
 
+/// From this level on a deployment may say which content of the app it rests on.
+pub const EXPECTED_LEVEL: u32 = 7;
+
+/// From this level on a node has all bodies but those that it names: bodies that no node can read.
+pub const UNREADABLE_LEVEL: u32 = 7;
+
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,7 +55,7 @@ pub struct Guidance {
     /// The nodes, by id.
     pub nodes: BTreeMap<u16, NodeEntry>,
     /// The shards, by number.
-    pub shards: Vec<Place>,
+    pub shards: Vec<ShardPlacement>,
     /// The apps that are deployed, by name.
     pub apps: BTreeMap<String, AppEntry>,
     /// Versions of apps that do not serve any more, and that workflows may still run in, oldest first.
@@ -101,7 +107,7 @@ pub struct NodeEntry {
 /// Where a shard is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct ShardPlacement {
     /// The epoch in which the owner owns it.
     pub epoch: u64,
     /// The node that owns it.
@@ -119,7 +125,7 @@ pub struct Place {
     pub wanted: Vec<u16>,
 }
 
-impl Place {
+impl ShardPlacement {
     /// The node that owns the shard, or is about to.
     #[must_use]
     pub fn heir(&self) -> u16 {
@@ -220,7 +226,8 @@ impl Guidance {
     pub fn first(nodes: BTreeMap<u16, NodeEntry>, shard_count: u16, replicas: u16) -> Self {
         assert!(!nodes.is_empty(), "a cluster has nodes");
         let numbers: Vec<u16> = nodes.keys().copied().collect();
-        let place = |shard| Place { replicas: first_replicas(&numbers, replicas, shard), ..Place::default() };
+        let place =
+            |shard| ShardPlacement { replicas: first_replicas(&numbers, replicas, shard), ..ShardPlacement::default() };
         let shards = (0..shard_count).map(place).collect();
         // A node that does not know racks could not read it.
         let feature_level = if nodes.values().any(|entry| !entry.rack.is_empty()) { RACKS_LEVEL } else { 0 };
@@ -249,7 +256,7 @@ impl Guidance {
         if guidance.shards.len() > usize::from(limits::SHARDS) {
             return wrong("more shards than there may be");
         }
-        let is_sound = |place: &Place| {
+        let is_sound = |place: &ShardPlacement| {
             let is_list = |nodes: &[u16]| {
                 nodes.is_sorted_by(|a, b| a < b)
                     && nodes.len() <= limits::REPLICAS
@@ -333,7 +340,7 @@ mod tests {
         };
         let mut guidance = Guidance::first([1, 2].map(entry).into(), 2, 0);
         guidance.epoch = 7;
-        guidance.shards[1] = Place { epoch: 3, owner: 1, replicas: vec![1, 2], ..Place::default() };
+        guidance.shards[1] = ShardPlacement { epoch: 3, owner: 1, replicas: vec![1, 2], ..ShardPlacement::default() };
         let app = AppEntry { deployment: 5, content: "00ff00ff00ff00ff".to_owned(), version: 2, next: None };
         guidance.apps.insert("bank".to_owned(), app);
         guidance.last_deployment = 5;
@@ -359,7 +366,7 @@ mod tests {
     fn what_moves_is_in_the_document() {
         let mut moving = guidance();
         moving.replicas = 3;
-        moving.shards[1] = Place { agreed: 9, wanted: vec![1], ..moving.shards[1].clone() };
+        moving.shards[1] = ShardPlacement { agreed: 9, wanted: vec![1], ..moving.shards[1].clone() };
         moving.feature_level = 7;
         let bytes = String::from_utf8(moving.encode()).expect("text");
         assert!(bytes.contains(r#""replicas":[1,2],"agreed":9,"wanted":[1]}"#), "{bytes}");

@@ -147,7 +147,7 @@ impl Leader {
         }
         self.forget_versions(guidance, &mut next);
         let is_quiet = now_ns >= self.changed_ns + self.timing.settle_ns && self.has_been_followed(guidance);
-        placing::place(&mut next, is_quiet);
+        placing::place(&mut next, is_quiet, &self.unreadable_shards(guidance));
         (next != *guidance).then(|| {
             next.epoch += 1;
             next
@@ -204,6 +204,12 @@ impl Leader {
 
     pub(crate) fn is_caught_up(&self, node: u16) -> bool {
         self.audience.heard.get(&node).is_some_and(|heard| heard.status.is_caught_up)
+    }
+
+    /// Shards of which some living node lacks bodies that nobody can read: no node may count in them newly, and none may go.
+    fn unreadable_shards(&self, guidance: &Guidance) -> BTreeSet<usize> {
+        let alive = self.audience.heard.iter().filter(|(node, _)| guidance.is_alive(**node));
+        alive.flat_map(|(_, heard)| heard.status.unreadable.iter().copied().map(usize::from)).collect()
     }
 
     /// Whether a shard broke at a node.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use crate::document::{Guidance, NodeEntry, Place};
+use crate::document::{Guidance, NodeEntry, ShardPlacement};
 use crate::leader::{Audience, Leader, Timing};
 use crate::status::{Obstacle, Opened, Status};
 
@@ -49,8 +49,9 @@ impl Cluster {
 
     /// What a node was handed, as the next status says it.
     fn opened_by(&self, node: u16) -> Vec<Opened> {
-        let is_its =
-            |place: &(u16, &Place)| self.hands_on && place.1.next == node && self.speaking.contains_key(&place.1.owner);
+        let is_its = |place: &(u16, &ShardPlacement)| {
+            self.hands_on && place.1.next == node && self.speaking.contains_key(&place.1.owner)
+        };
         let places = (0u16..).zip(&self.guidance.shards);
         places.filter(is_its).map(|(shard, place)| Opened { shard, epoch: place.epoch + 1 }).collect()
     }

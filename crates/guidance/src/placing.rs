@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::document::{Guidance, Place};
+use crate::document::{Guidance, ShardPlacement};
 use crate::status::Held;
 
 /// Shards whose logs move at a time. As many snapshots leave a node at once.
@@ -32,7 +32,8 @@ pub(crate) fn note_held(next: &mut Guidance, node: u16, held: &Held) {
 }
 
 /// Says which logs are to move, as many as may at a time. `is_quiet`: nothing else happens, so that there is time for balance.
-pub(crate) fn place(next: &mut Guidance, is_quiet: bool) {
+/// Shards that are `stuck` do not change their nodes for now: they hold up no other one, and do not move for balance.
+pub(crate) fn place(next: &mut Guidance, is_quiet: bool, stuck: &BTreeSet<usize>) {
     for shard in 0..next.shards.len() {
         let place = &next.shards[shard];
         let is_lost = |node: &u16| !place.replicas.contains(node) && !may_hold(next, *node);
@@ -41,17 +42,18 @@ pub(crate) fn place(next: &mut Guidance, is_quiet: bool) {
             next.shards[shard].wanted.clear();
         }
     }
-    let mut moving = next.shards.iter().filter(|place| !place.wanted.is_empty()).count();
+    let is_moving = |(shard, place): &(usize, &ShardPlacement)| !place.wanted.is_empty() && !stuck.contains(shard);
+    let mut moving = next.shards.iter().enumerate().filter(is_moving).count();
     for shard in 0..next.shards.len() {
         if moving >= MOVES {
             return;
         }
         if let Some(wanted) = mended(next, &next.shards[shard]) {
             next.shards[shard].wanted = wanted;
-            moving += 1;
+            moving += usize::from(!stuck.contains(&shard));
         }
     }
-    while is_quiet && moving < MOVES && (spread(next) || balance(next)) {
+    while is_quiet && moving < MOVES && (spread(next, stuck) || balance(next, stuck)) {
         moving += 1;
     }
 }
@@ -65,19 +67,19 @@ fn doubled(next: &Guidance, nodes: impl Iterator<Item = u16>) -> usize {
 }
 
 /// The holders of a shard's log after a move.
-fn moved(place: &Place, from: u16, to: u16) -> impl Iterator<Item = u16> {
+fn moved(place: &ShardPlacement, from: u16, to: u16) -> impl Iterator<Item = u16> {
     place.replicas.iter().copied().filter(move |node| *node != from).chain([to])
 }
 
 /// Has one log move out of a rack that holds it twice, into one that does not hold it.
-fn spread(next: &mut Guidance) -> bool {
+fn spread(next: &mut Guidance, stuck: &BTreeSet<usize>) -> bool {
     if next.replicas == 0 {
         return false;
     }
     for shard in 0..next.shards.len() {
         let place = &next.shards[shard];
         let before = doubled(next, place.replicas.iter().copied());
-        if before == 0 || !place.wanted.is_empty() || place.owner == 0 {
+        if before == 0 || !place.wanted.is_empty() || place.owner == 0 || stuck.contains(&shard) {
             continue;
         }
         let free = || next.nodes.keys().copied().filter(|node| may_hold(next, *node) && !place.concerns(*node));
@@ -100,7 +102,7 @@ fn may_hold(next: &Guidance, node: u16) -> bool {
 }
 
 /// Who should hold a shard's log that some should not, or too few or too many do.
-fn mended(next: &Guidance, place: &Place) -> Option<Vec<u16>> {
+fn mended(next: &Guidance, place: &ShardPlacement) -> Option<Vec<u16>> {
     if !place.wanted.is_empty() || !next.is_alive(place.owner) {
         return None;
     }
@@ -126,7 +128,7 @@ fn mended(next: &Guidance, place: &Place) -> Option<Vec<u16>> {
 }
 
 /// The node that should get a shard's log next: one in a rack that does not hold it, if there is any, that holds the fewest.
-fn freest(next: &Guidance, place: &Place) -> Option<u16> {
+fn freest(next: &Guidance, place: &ShardPlacement) -> Option<u16> {
     let is_staying = |node: &u16| next.nodes.get(node).is_some_and(|entry| !entry.is_draining);
     let with = |node: u16| place.replicas.iter().copied().filter(is_staying).chain([node]);
     let free = next.nodes.keys().copied().filter(|node| may_hold(next, *node) && !place.concerns(*node));
@@ -134,7 +136,7 @@ fn freest(next: &Guidance, place: &Place) -> Option<u16> {
 }
 
 /// Has one log move from a node that holds many to one that holds fewer: from the fullest to the emptiest, if racks let it.
-fn balance(next: &mut Guidance) -> bool {
+fn balance(next: &mut Guidance, stuck: &BTreeSet<usize>) -> bool {
     let mut held: Vec<(usize, u16)> =
         next.nodes.keys().filter(|node| may_hold(next, **node)).map(|node| (next.held_by(*node), *node)).collect();
     held.sort_unstable();
@@ -143,7 +145,7 @@ fn balance(next: &mut Guidance) -> bool {
     }
     let fuller = |fewest: usize| held.iter().rev().take_while(move |(most, _)| *most >= fewest + 2);
     let pairs = held.iter().flat_map(|(fewest, to)| fuller(*fewest).map(|(_, from)| (*from, *to)));
-    let found = pairs.into_iter().find_map(|(from, to)| Some((movable(next, from, to)?, from, to)));
+    let found = pairs.into_iter().find_map(|(from, to)| Some((movable(next, (from, to), stuck)?, from, to)));
     let Some((shard, from, to)) = found else { return false };
     let wanted: BTreeSet<u16> = moved(&next.shards[shard], from, to).collect();
     next.shards[shard].wanted = wanted.into_iter().collect();
@@ -151,9 +153,10 @@ fn balance(next: &mut Guidance) -> bool {
 }
 
 /// A shard whose log may move from a node to another one, and no rack holds it more often then.
-fn movable(next: &Guidance, from: u16, to: u16) -> Option<usize> {
-    let can_move = |(_, place): &(usize, &Place)| {
+fn movable(next: &Guidance, (from, to): (u16, u16), stuck: &BTreeSet<usize>) -> Option<usize> {
+    let can_move = |(shard, place): &(usize, &ShardPlacement)| {
         place.wanted.is_empty()
+            && !stuck.contains(shard)
             && place.owner != 0
             && place.replicas.contains(&from)
             && !place.replicas.contains(&to)

@@ -34,6 +34,9 @@ pub struct Status {
     /// were there by then, of all shards that this guidance has it hold. 0: it has not said.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bodies_epoch: u64,
+    /// Shards of which it lacks bodies all the same, ascending: the nodes that have such a body cannot read it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<u16>,
     /// Its replica of the guidance has lost what it knew, and asks the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_resyncing: bool,
@@ -164,5 +167,16 @@ mod tests {
         assert_eq!(Status::decode(golden.as_bytes()), Ok(status.clone()));
         status.bodies_epoch = 0;
         assert!(!String::from_utf8_lossy(&status.encode()).contains("bodies"));
+    }
+
+    #[test]
+    fn shards_with_bodies_that_nobody_can_read_are_said() {
+        let golden = concat!(
+            r#"{"incarnation":0,"guidance_epoch":9,"last_deployment":0,"is_caught_up":false,"obstacles":[],"#,
+            r#""bodies_epoch":7,"unreadable":[3,5]}"#
+        );
+        let status = Status { guidance_epoch: 9, bodies_epoch: 7, unreadable: vec![3, 5], ..Status::default() };
+        assert_eq!(String::from_utf8(status.encode()).as_deref(), Ok(golden));
+        assert_eq!(Status::decode(golden.as_bytes()), Ok(status));
     }
 }

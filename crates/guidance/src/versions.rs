@@ -69,7 +69,7 @@ impl Leader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{NodeEntry, Place};
+    use crate::document::{NodeEntry, ShardPlacement};
     use crate::leader::{Audience, Timing};
     use crate::status::{Opened, Status, Unneeded};
 
@@ -84,7 +84,7 @@ mod tests {
         let mut guidance = Guidance::first([1, 2].map(node).into(), 2, 0);
         (guidance.epoch, guidance.feature_level, guidance.last_deployment) = (7, KEPT_LEVEL, 18);
         for (index, place) in guidance.shards.iter_mut().enumerate() {
-            *place = Place { epoch: 3, owner: [1, 2][index], ..place.clone() };
+            *place = ShardPlacement { epoch: 3, owner: [1, 2][index], ..place.clone() };
         }
         guidance.apps.insert("shop".to_owned(), entry(18, "b"));
         assert!(guidance.keep("shop", &entry(17, "a")));

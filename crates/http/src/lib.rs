@@ -48,6 +48,7 @@ pub mod router;
 mod serve;
 mod starting;
 mod status;
+mod test_clock;
 mod tls;
 mod users;
 

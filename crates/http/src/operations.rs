@@ -74,6 +74,8 @@ pub enum Kind {
     ErrorPage,
     /// `POST /backup`.
     Backup,
+    /// `POST /clock.json`.
+    AdvanceClock,
     /// `POST /s3/users`.
     S3AddUser,
     /// `GET /s3/users`.
@@ -103,7 +105,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 44] = [
+const KINDS: [(Kind, &str); 45] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -148,6 +150,7 @@ const KINDS: [(Kind, &str); 44] = [
     (Kind::RemoveNode, "remove_node"),
     (Kind::Restart, "restart"),
     (Kind::S3SetSlices, "s3_set_slices"),
+    (Kind::AdvanceClock, "advance_clock"),
 ];
 
 impl Kind {
@@ -207,6 +210,7 @@ impl Kind {
             Kind::RemoveNode => 41,
             Kind::Restart => 42,
             Kind::S3SetSlices => 43,
+            Kind::AdvanceClock => 44,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

@@ -15,7 +15,7 @@ use crate::operations::Kind;
 use crate::{records, reply};
 
 /// How far an operation has come.
-pub(crate) enum Step {
+pub(crate) enum Progress {
     /// To its reply.
     Done(Response<ReplyBody>),
     /// It waits, and needs nothing of its request any more.

@@ -9,7 +9,7 @@ use millrace_records::{ChangeStream, Family, Operation, Request};
 use crate::body::ReplyBody;
 use crate::handle::{Input, Reply, Session};
 use crate::operations::{Kind, Parameter, Segment};
-use crate::pending_reply::{PendingReply, Step};
+use crate::pending_reply::{PendingReply, Progress};
 use crate::router::{self, Captures};
 use crate::{events, path, problem, reply};
 
@@ -63,16 +63,16 @@ pub(crate) async fn write<B: Records>(
     who: &Principal,
     operation: Operation,
     mut input: Input<'_>,
-) -> Result<Step, Error> {
+) -> Result<Progress, Error> {
     let body = input.body(&session.state).await?;
     let request = request(&mut input, body);
     let local = &session.state.local;
     let (begun, write) = local.records.begin_write(&*session.backend, who, operation, &request)?;
     Ok(match begun {
-        Begun::Ended(answer) => Step::Done(respond(local.records.end_write(write, request.headers, answer?))),
+        Begun::Ended(answer) => Progress::Done(respond(local.records.end_write(write, request.headers, answer?))),
         Begun::PendingReply(waiting) => {
             *input.request.headers_mut() = request.headers;
-            Step::PendingReply(PendingReply::Write(waiting, write))
+            Progress::PendingReply(PendingReply::Write(waiting, write))
         }
     })
 }

@@ -14,7 +14,7 @@ mod net;
 mod random;
 mod real_disk;
 
-pub use clock::{Clock, RealClock, thread_cpu_ns};
+pub use clock::{Clock, RealClock, TestClock, thread_cpu_ns};
 pub use disk::{DirectoryEntry, Disk, DiskFile, is_out_of_space, read_exactly_at};
 pub use held_disk::{DiskHold, HeldDisk};
 pub use net::Net;

@@ -90,9 +90,9 @@ pub fn copy_at(streams: &mut BTreeMap<u64, StreamRecord>, open: Vec<OpenSegment>
 }
 
 /// Where a writer stands. The writer holds the lock while it appends: who has it has a writer between two batches.
-pub(crate) type Place = Mutex<Option<OpenSegment>>;
+pub(crate) type WriterPosition = Mutex<Option<OpenSegment>>;
 
-pub(crate) fn lock(place: &Place) -> MutexGuard<'_, Option<OpenSegment>> {
+pub(crate) fn lock(place: &WriterPosition) -> MutexGuard<'_, Option<OpenSegment>> {
     // A writer that panicked has not moved its place: what it says is still right.
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -119,7 +119,8 @@ impl Segments {
     /// Stops all writers between two batches, calls `look` with their places, and lets them go on. Whatever was
     /// acknowledged before this call is in front of the places. Takes as long as the batches that are being written.
     pub fn at_one_moment<T>(&self, look: impl FnOnce(&[OpenSegment]) -> T) -> T {
-        let places: Vec<Arc<Place>> = self.state().values().filter_map(|stream| stream.place.clone()).collect();
+        let places: Vec<Arc<WriterPosition>> =
+            self.state().values().filter_map(|stream| stream.place.clone()).collect();
         let locked: Vec<_> = places.iter().map(|place| lock(place)).collect();
         let open: Vec<OpenSegment> = locked.iter().filter_map(|place| **place).collect();
         look(&open)

@@ -29,7 +29,7 @@ pub(crate) struct Readable {
 }
 
 /// Where the entry after `after` is looked for.
-struct Place {
+struct ReadPosition {
     shard: ShardId,
     after: (u64, Lsn),
     stream: u64,
@@ -40,7 +40,7 @@ struct Place {
 /// Reads entries of replicated shards, from any thread. A node has one.
 pub struct LogReader {
     segments: Segments,
-    places: Mutex<VecDeque<Place>>,
+    places: Mutex<VecDeque<ReadPosition>>,
 }
 
 /// Entries of one log that are looked for, and those found.
@@ -132,7 +132,7 @@ impl LogReader {
             }
         }
         if let (Some(last), Some((stream, number, offset))) = (search.found.last(), ended) {
-            self.remember(Place { shard, after: (last.epoch, last.lsn), stream, number, offset });
+            self.remember(ReadPosition { shard, after: (last.epoch, last.lsn), stream, number, offset });
         }
         Ok(search.found)
     }
@@ -158,7 +158,7 @@ impl LogReader {
         found.map(|place| (place.stream, place.number, place.offset))
     }
 
-    fn remember(&self, place: Place) {
+    fn remember(&self, place: ReadPosition) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= PLACES {
             places.pop_front();

@@ -113,7 +113,7 @@ struct Ahead {
     broken: Option<(usize, DamageKind)>,
 }
 
-enum Step {
+enum Continuation {
     Continue(usize, u64),
     End,
 }
@@ -169,14 +169,14 @@ impl Scanner<'_> {
         if self.files.segments.first().is_some_and(|segment| segment.header.is_err()) {
             let ahead = self.look_ahead(0, BLOCK, 0)?;
             match self.judge_unreadable_segment(0, ahead)? {
-                Step::Continue(segment, offset) => at = (segment, offset),
-                Step::End => return Ok(()),
+                Continuation::Continue(segment, offset) => at = (segment, offset),
+                Continuation::End => return Ok(()),
             }
         }
         while at.0 < self.files.segments.len() {
             match self.step(at.0, at.1)? {
-                Step::Continue(segment, offset) => at = (segment, offset),
-                Step::End => break,
+                Continuation::Continue(segment, offset) => at = (segment, offset),
+                Continuation::End => break,
             }
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn step(&mut self, segment: usize, offset: u64) -> Result<Step, RecoverError> {
+    fn step(&mut self, segment: usize, offset: u64) -> Result<Continuation, RecoverError> {
         match self.io(segment, |reader| reader.batch_at(offset))? {
             Read::Batch { header, binding, is_whole: true } if self.is_next(&header) => {
                 self.deliver(segment, offset, &header, binding)
@@ -221,7 +221,7 @@ impl Scanner<'_> {
             // A batch of this segment that is not the next one counts as a later one.
             Read::Batch { .. } | Read::NoBatch => {
                 if offset > BLOCK && self.next_segment_goes_on(segment)? {
-                    return Ok(Step::Continue(segment + 1, BLOCK));
+                    return Ok(Continuation::Continue(segment + 1, BLOCK));
                 }
                 let ahead = self.look_ahead(segment, offset, self.expected.unwrap_or(0))?;
                 self.judge(segment, offset, Found::NoBatch, ahead)
@@ -249,7 +249,7 @@ impl Scanner<'_> {
         offset: u64,
         header: &BatchHeader,
         binding: u32,
-    ) -> Result<Step, RecoverError> {
+    ) -> Result<Continuation, RecoverError> {
         let bytes = header.total_bytes().unwrap_or(BLOCK);
         self.entries(segment, offset, header, binding)?;
         self.expected = Some(header.number.saturating_add(1));
@@ -264,10 +264,10 @@ impl Scanner<'_> {
             self.scan.is_doubtful = header.is_doubtful;
             self.scan.end = Some((segment, offset + bytes));
             // Nothing is ever written after a closing batch: whatever follows is older.
-            return Ok(Step::End);
+            return Ok(Continuation::End);
         }
         self.scan.unsynced.push_back(BatchPlace { segment, offset, bytes, number: header.number });
-        Ok(Step::Continue(segment, offset + bytes))
+        Ok(Continuation::Continue(segment, offset + bytes))
     }
 
     /// Gives the intact entries to the sink. If the batch was checked, these are all entries.
@@ -329,7 +329,7 @@ impl Scanner<'_> {
     }
 
     /// Decides what a place without a readable batch means.
-    fn judge(&mut self, segment: usize, offset: u64, found: Found, ahead: Ahead) -> Result<Step, RecoverError> {
+    fn judge(&mut self, segment: usize, offset: u64, found: Found, ahead: Ahead) -> Result<Continuation, RecoverError> {
         let file = &self.files.segments[segment];
         let Ok(header) = &file.header else {
             return self.judge_unreadable_segment(segment, ahead);
@@ -362,7 +362,7 @@ impl Scanner<'_> {
                 // Where a closing batch has decayed, nobody knows what it said.
                 self.scan.is_doubtful = facts.was_closed || !self.is_proved_unacknowledged(segment, offset, found)?;
             }
-            return Ok(Step::End);
+            return Ok(Continuation::End);
         }
         Ok(self.behind_damage(ahead))
     }
@@ -390,22 +390,22 @@ impl Scanner<'_> {
     }
 
     /// Judges a segment whose header is lost, and whose first batch cannot be read either.
-    fn judge_unreadable_segment(&mut self, segment: usize, ahead: Ahead) -> Result<Step, RecoverError> {
+    fn judge_unreadable_segment(&mut self, segment: usize, ahead: Ahead) -> Result<Continuation, RecoverError> {
         if ahead.first.is_some() || self.files.segments[segment].length < BLOCK || self.is_older_run {
             self.damage(segment, 0, DamageKind::SegmentHeader)?;
             return Ok(self.behind_damage(ahead));
         }
         // A spare segment that never held anything.
-        Ok(Step::End)
+        Ok(Continuation::End)
     }
 
-    fn behind_damage(&mut self, ahead: Ahead) -> Step {
+    fn behind_damage(&mut self, ahead: Ahead) -> Continuation {
         match ahead.first {
             Some((segment, offset, number)) => {
                 self.expected = Some(number);
-                Step::Continue(segment, offset)
+                Continuation::Continue(segment, offset)
             }
-            None => Step::End,
+            None => Continuation::End,
         }
     }
 

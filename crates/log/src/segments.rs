@@ -11,7 +11,7 @@ use millrace_base::{Lsn, ShardId};
 use millrace_io::Disk;
 use millrace_manifest::Manifest;
 
-use crate::hold::Place;
+use crate::hold::WriterPosition;
 use crate::layout::LOG_DIRECTORY;
 use crate::positions::ShardRange;
 
@@ -44,7 +44,7 @@ pub(crate) struct StreamSegments {
     pub(crate) open: Option<ClosedSegment>,
     recycled: Option<String>,
     /// Where the stream's writer stands, while there is one.
-    pub(crate) place: Option<Arc<Place>>,
+    pub(crate) place: Option<Arc<WriterPosition>>,
 }
 
 /// A segment that takes no more batches.
@@ -90,8 +90,8 @@ impl Segments {
     }
 
     /// A writer begins to append. It keeps the place that this gives up to date.
-    pub(crate) fn add_live_stream(&self, stream: u64, directory: &str, recycled_bytes: u64) -> Arc<Place> {
-        let place = Arc::<Place>::default();
+    pub(crate) fn add_live_stream(&self, stream: u64, directory: &str, recycled_bytes: u64) -> Arc<WriterPosition> {
+        let place = Arc::<WriterPosition>::default();
         let mut state = self.state();
         let known = state.entry(stream).or_default();
         directory.clone_into(&mut known.directory);

@@ -15,7 +15,7 @@ use millrace_manifest::MANIFEST_FILE;
 
 use crate::batch::Batch;
 use crate::error::LogError;
-use crate::hold::{OpenSegment, Place, lock};
+use crate::hold::{OpenSegment, WriterPosition, lock};
 use crate::layout::stream_directory;
 use crate::positions::{Bases, Positions};
 use crate::segments::{ClosedSegment, Segments};
@@ -169,7 +169,7 @@ pub struct Writer {
     progress: Arc<SyncProgress>,
     space: Space,
     failure: Option<String>,
-    place: Arc<Place>,
+    place: Arc<WriterPosition>,
 }
 
 impl Writer {

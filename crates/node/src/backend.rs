@@ -9,14 +9,15 @@ use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, AppSchemas, AppVersion, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments,
-    Health, Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, NodeChange, Page, Permission,
-    Principal, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine,
-    StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
+    Health, Hindrance, Intervention, Invocation, Invocations, InvocationsRequest, MovedTime, NodeChange, Page,
+    Permission, Principal, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving,
+    SharedWorkerLine, StateFields, StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in, no_test_clock,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
-use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request, Submitted};
+use millrace_driver::{Arrival, Ask, Call, Enqueue, Request, ShardQuestion, Submitted};
 use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
+use millrace_io::{Clock, TestClock};
 use millrace_shard::{EntityState, InvocationId, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
 use crate::apps::app_from_files;
@@ -60,7 +61,7 @@ impl CoreHandle {
     /// As for [`catalog`], and those of the question.
     pub(crate) async fn ask<Q: Ask<Reply: 'static>>(&self, shard: ShardId, question: Q) -> Result<Q::Reply, Error> {
         catalog(&self.core.borrow())?;
-        self.begin(Asked { shard, question }).reply().await
+        self.begin(ShardQuestion { shard, question }).reply().await
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {
@@ -339,6 +340,20 @@ impl Invocations for CoreHandle {
     }
 }
 
+impl CoreHandle {
+    /// What was deployed just now.
+    fn deployed(&self, name: &str, is_new: bool) -> Result<Deployed, Error> {
+        let core = self.core.borrow();
+        let catalog = &core.programs.catalog;
+        // Another deployment may have been quicker; then this answers what is so now.
+        let removed =
+            || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
+        let loaded = deploy::current(catalog, name).ok_or_else(removed)?;
+        let shared_services = deploy::shared_services(catalog, loaded).collect();
+        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, shared_services })
+    }
+}
+
 impl Deployments for CoreHandle {
     async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
         principal.require(Permission::Deploy)?;
@@ -348,14 +363,7 @@ impl Deployments for CoreHandle {
         let is_new = deploy::current(&self.core.borrow().programs.catalog, name.as_str()).is_none();
         let shared = self.shared();
         deploy::deploy(&shared, app).await?;
-        let core = self.core.borrow();
-        let catalog = &core.programs.catalog;
-        // Another deployment may have been quicker; then this answers what is so now.
-        let removed =
-            || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
-        let loaded = deploy::current(catalog, name.as_str()).ok_or_else(removed)?;
-        let shared_services = deploy::shared_services(catalog, loaded).collect();
-        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, shared_services })
+        self.deployed(name.as_str(), is_new)
     }
 
     async fn deploy_worker(
@@ -373,9 +381,8 @@ impl Deployments for CoreHandle {
                 self.deploy(principal, app, files).await
             }
             WorkerRegistration { worker: None, secret: None, settings: Some(settings) } => {
-                let _held = shared.dialling.lock().await;
-                let files = worker_apps::files_with_settings(self, app, settings)?;
-                self.deploy(principal, app, files).await
+                worker_apps::give_settings(self, app, settings).await?;
+                self.deployed(app, false)
             }
             WorkerRegistration { worker: None, .. } => {
                 let message = "name the worker's URL, or give the settings alone for workers that dial in";
@@ -479,7 +486,7 @@ impl Serving for CoreHandle {
         } else {
             None
         };
-        Health { is_serving, hindrance }
+        Health { is_serving, hindrance, has_test_clock: shared.options.test_clock.is_some() }
     }
 
     fn guidance(&self) -> Option<Result<Bytes, Error>> {
@@ -495,6 +502,18 @@ impl Serving for CoreHandle {
             Some(cluster) => change_nodes(&shared, cluster, change).await,
             None => Err(Error::new(ErrorCode::UnknownRoute, "this node is by itself: it is in no cluster")),
         }
+    }
+
+    fn advance_clock(&self, principal: &Principal, by_ms: u64) -> Result<MovedTime, Error> {
+        principal.require(Permission::Admin)?;
+        let shared = self.shared();
+        let clock = shared.options.test_clock.as_ref().ok_or_else(no_test_clock)?;
+        let ahead_ms = clock.advance(by_ms).ok_or_else(|| {
+            let message = format!("a test clock is at most {} ms ahead", TestClock::LONGEST_MS);
+            Error::new(ErrorCode::BadRequest, message)
+        })?;
+        tracing::warn!(by_ms, ahead_ms, "the test clock was moved");
+        Ok(MovedTime { ahead_ms, now_ms: clock.now() })
     }
 }
 

@@ -28,14 +28,23 @@ pub(crate) fn stopping() -> Error {
 ///
 /// Runs as a task of its own: a caller that goes away leaves no app half deployed.
 pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
+    deploy_instead(shared, app, None).await
+}
+
+/// The same, in a cluster only if the app's content is the expected one until then. A node that stands alone has a lock for that:
+/// `dialling` of [`Shared`].
+///
+/// # Errors
+/// As [`deploy`]; `precondition-failed`.
+pub(crate) async fn deploy_instead(shared: &Arc<Shared>, app: App, expected: Option<String>) -> Result<u64, Error> {
     let shared = Arc::clone(shared);
-    let task = tokio::spawn(async move { deploy_app(&shared, app).await });
+    let task = tokio::spawn(async move { deploy_app(&shared, app, expected).await });
     task.await.unwrap_or_else(|_| Err(stopping()))
 }
 
-async fn deploy_app(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
+async fn deploy_app(shared: &Arc<Shared>, app: App, expected: Option<String>) -> Result<u64, Error> {
     if let Some(cluster) = &shared.cluster {
-        return cluster::deploy(shared, cluster, app).await;
+        return cluster::deploy(shared, cluster, app, expected).await;
     }
     let mut state = shared.deploying.lock().await;
     let prepared = prepare(shared, &mut state, app).await?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! data/
-//!   node.json     format version, shard count, the key of outcomes' names; written once
+//!   node.json     format version, shard count, the key of results' names; written once
 //!   manifest      millrace_manifest: what of all this must be there
 //!   lock          held (flock) while a node runs
 //!   pid           the running node's process id
@@ -357,7 +357,7 @@ impl DataDirectory {
         self.node.outcome_key
     }
 
-    /// How its outcomes are named.
+    /// How its results are named.
     pub(crate) fn result_names(&self) -> ResultNames {
         self.node.outcome_key.map_or(ResultNames::Plain, ResultNames::Hashed)
     }

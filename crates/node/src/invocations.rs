@@ -77,7 +77,7 @@ pub(crate) async fn read(
     Ok(invocation(shown, invocation_result, failures, workflow))
 }
 
-/// The outcome of a call that was sent holds only a fingerprint of its service.
+/// The result of a call that was sent holds only a fingerprint of its service.
 fn may_see_fingerprint(node: &CoreHandle, principal: &Principal, fingerprint: u64) -> bool {
     principal.may(Permission::Admin)
         || node.any_service(|app, service| {
@@ -123,12 +123,12 @@ pub(crate) async fn signal(
 }
 
 /// A page's place: the shard, and what came last there.
-struct Place<'a> {
+struct InvocationCursor<'a> {
     shard: ShardId,
     after: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> InvocationCursor<'a> {
     /// `{shard, four hex digits}` or `{shard}.{what came last there}`.
     fn parse(text: Option<&'a str>) -> Result<Self, Error> {
         let Some(text) = text else {
@@ -168,7 +168,7 @@ pub(crate) async fn list(
     principal: &Principal,
     request: InvocationsRequest<'_>,
 ) -> Result<Page<Invocation>, Error> {
-    let place = Place::parse(request.after)?;
+    let place = InvocationCursor::parse(request.after)?;
     // A workflow is on the shard of its key, or of the id that its caller chose.
     let end = node.shard_count();
     let (mut items, mut shard, mut after) = (Vec::new(), place.shard, None);
@@ -198,13 +198,13 @@ pub(crate) async fn list(
         match last.filter(|_| has_more) {
             Some((has_ended, id)) if is_enough(items.len()) => {
                 let after = format!("{}{}", if has_ended { "e" } else { "l" }, hex(&id.encode()));
-                return Ok(Page { items, next: Some(Place::next(shard, Some(after))) });
+                return Ok(Page { items, next: Some(InvocationCursor::next(shard, Some(after))) });
             }
             Some(last) => after = Some(last),
             None => (shard, after) = (ShardId(shard.0 + 1), None),
         }
         if is_enough(items.len()) && shard.0 < end && after.is_none() {
-            return Ok(Page { items, next: Some(Place::next(shard, None)) });
+            return Ok(Page { items, next: Some(InvocationCursor::next(shard, None)) });
         }
         // Other requests have their turn between two looks.
         tokio::task::yield_now().await;
@@ -228,7 +228,7 @@ pub(crate) async fn dead_letters(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<DeadLetter>, Error> {
-    let place = Place::parse(after)?;
+    let place = InvocationCursor::parse(after)?;
     let (mut items, mut shard, mut looked_at, mut held_bytes) = (Vec::new(), place.shard, 0, 0);
     let mut after = place.after.map(|field| unhex(field).ok_or_else(wrong_place)).transpose()?;
     while shard.0 < node.shard_count() {
@@ -245,13 +245,13 @@ pub(crate) async fn dead_letters(
         let is_enough = items.len() >= limit || held_bytes >= limits::PAGE_BYTES || looked_at >= LOOKED_AT_IN_ONE_PAGE;
         match last.filter(|_| has_more) {
             Some(field) if is_enough => {
-                return Ok(Page { items, next: Some(Place::next(shard, Some(hex(&field)))) });
+                return Ok(Page { items, next: Some(InvocationCursor::next(shard, Some(hex(&field)))) });
             }
             Some(field) => after = Some(field.into_vec()),
             None => shard = ShardId(shard.0 + 1),
         }
         if is_enough && shard.0 < node.shard_count() {
-            return Ok(Page { items, next: Some(Place::next(shard, None)) });
+            return Ok(Page { items, next: Some(InvocationCursor::next(shard, None)) });
         }
     }
     Ok(Page { items, next: None })
@@ -351,9 +351,9 @@ mod tests {
         for text in ["0", "zz", "é"] {
             assert_eq!(unhex(text), None, "{text}");
         }
-        let text = Place::next(ShardId(17), Some("lff".into()));
-        let place = Place::parse(Some(&text)).expect("just made");
+        let text = InvocationCursor::next(ShardId(17), Some("lff".into()));
+        let place = InvocationCursor::parse(Some(&text)).expect("just made");
         assert_eq!((place.shard, place.after), (ShardId(17), Some("lff")));
-        assert!(Place::parse(Some("nonsense")).is_err());
+        assert!(InvocationCursor::parse(Some("nonsense")).is_err());
     }
 }

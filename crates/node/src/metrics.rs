@@ -202,6 +202,11 @@ impl Collector for NodeMetrics {
             let metric = ConstGauge::new(i64::try_from(sum).unwrap_or(i64::MAX));
             metric.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
+        let (name, help) =
+            ("millrace_shard_clock_lead_seconds", "How far a shard's time is ahead of the machine's clock");
+        let lead_ms = self.cores.iter().map(|core| core.clock_lead_ms.get()).max().unwrap_or(0);
+        let metric = ConstGauge::new(lead_ms as f64 / 1e3);
+        metric.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         for (name, help, of, unit) in HISTOGRAMS {
             let mut snapshot = HistogramSnapshot::default();
             for core in &self.cores {

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use millrace_base::{Error, Lsn, ShardId, shard_keys};
 use millrace_driver::{Hosted, Placement, ShardMail};
 use millrace_func::{App, Engine};
-use millrace_io::{Disk, Random, RealClock, RealRandom};
+use millrace_io::{Clock, Disk, Random, RealClock, RealRandom};
 use millrace_log::{Environment, LogError, LogReader, RecoverError, RecoveredReplica, Segments, WriterOptions};
 use millrace_manifest::ManifestError;
 use millrace_shard::{ResultNames, Shard, ShardOptions};
@@ -299,7 +299,7 @@ impl Found {
         let (flusher_handle, flusher) = Flusher::new();
         let shared = Arc::new(Shared {
             placement: Arc::new(Placement::in_turn(directory.shard_count(), options.cores)),
-            clock: Arc::new(RealClock),
+            clock: clock_of(&options),
             cores,
             mail,
             flusher: flusher_handle,
@@ -356,6 +356,13 @@ impl Found {
             Ok(cores) => Node { shared, drain, cores, flusher, body_threads, directory }.linked(),
             Err(error) => Err(stopped(&shared, flusher, error)),
         }
+    }
+}
+
+fn clock_of(options: &NodeOptions) -> Arc<dyn Clock> {
+    match &options.test_clock {
+        Some(clock) => Arc::clone(clock) as Arc<dyn Clock>,
+        None => Arc::new(RealClock),
     }
 }
 

@@ -13,14 +13,14 @@ const FORMAT: u32 = 3;
 /// A version it reads, whose directory gets its manifest at its first start.
 const UNLISTED_FORMAT: u32 = 2;
 
-/// A version it reads: without a manifest, and without a key, so that outcomes have plain names.
+/// A version it reads: without a manifest, and without a key, so that results have plain names.
 const PLAIN_NAMES_FORMAT: u32 = 1;
 
 /// What the file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeFile {
     pub(crate) shards: u16,
-    /// The key of outcomes' names; `None` in directories of an earlier version. Here, and not in a file of its own
+    /// The key of results' names; `None` in directories of an earlier version. Here, and not in a file of its own
     /// that could be lost by itself: under another key nothing that was done would be known any more.
     pub(crate) outcome_key: Option<[u8; 16]>,
     /// Whether the directory has a manifest, and never opens without it.

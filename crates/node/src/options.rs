@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millrace_base::limits;
 use millrace_driver::FlushPolicy;
 use millrace_func::{Fetcher, NoWorkers, Workers};
+use millrace_io::TestClock;
 
 use crate::cluster::ClusterOptions;
 
@@ -34,7 +35,7 @@ pub struct NodeOptions {
     pub memory_bytes: usize,
     /// What an acknowledged effect survives.
     pub durability: Durability,
-    /// How long outcomes of idempotency keys and sent invocations are kept.
+    /// How long results of idempotency keys and sent invocations are kept.
     pub retention_ms: u64,
     /// How long a request may wait for its core before new ones are refused.
     pub queue_ms: u64,
@@ -46,8 +47,10 @@ pub struct NodeOptions {
     pub flush: FlushPolicy,
     /// Log that a node of a cluster keeps for nodes that were away for a while.
     pub kept_log_bytes: u64,
-    /// Print each call with its time and outcome on standard output, for development.
+    /// Print each call with its time and result on standard output, for development.
     pub prints_calls: bool,
+    /// A clock that tests move ahead, instead of the machine's. Not in a cluster, whose nodes have to agree on how time passes.
+    pub test_clock: Option<Arc<TestClock>>,
 }
 
 /// Who talks to what is outside the node, for the functions on it.
@@ -87,6 +90,7 @@ impl NodeOptions {
             flush: FlushPolicy::default(),
             kept_log_bytes: limits::KEPT_LOG_BYTES,
             prints_calls: false,
+            test_clock: None,
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::backend::{CoreHandle, catalog};
 use crate::invocations::may_see;
 
 /// A page's place: app, service and name of the schedule that came last. Names hold no dot.
-type Place<'a> = (&'a str, &'a str, &'a str);
+type ScheduleCursor<'a> = (&'a str, &'a str, &'a str);
 
-fn parse_place(text: &str) -> Result<Place<'_>, Error> {
+fn parse_place(text: &str) -> Result<ScheduleCursor<'_>, Error> {
     let mut parts = text.split('.').filter(|part| Name::is_valid(part));
     match (parts.next(), parts.next(), parts.next(), text.split('.').count()) {
         (Some(app), Some(service), Some(name), 3) => Ok((app, service, name)),
@@ -53,7 +53,7 @@ fn declared(
     catalog: &Catalog,
     principal: &Principal,
     request: &SchedulesRequest<'_>,
-    (place, enough): (Option<Place<'_>>, usize),
+    (place, enough): (Option<ScheduleCursor<'_>>, usize),
 ) -> Vec<Schedule> {
     let is_wanted = |app: &str, service: &str| {
         request.app.is_none_or(|wanted| app == wanted)
@@ -78,7 +78,7 @@ fn declared(
 }
 
 /// The schedules of one service behind a place, in the order of their names.
-fn of_service(app: &str, service: &Service, place: Option<Place<'_>>) -> Vec<Schedule> {
+fn of_service(app: &str, service: &Service, place: Option<ScheduleCursor<'_>>) -> Vec<Schedule> {
     let service_name = service.name.as_str();
     let is_behind = |name: &str| place.is_none_or(|place| (app, service_name, name) > place);
     let behind = service.schedules.iter().filter(|schedule| is_behind(schedule.name.as_str()));

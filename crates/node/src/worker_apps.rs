@@ -1,5 +1,6 @@
 //! Apps whose handlers run in workers: from where a worker is to the files of its app.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,20 +26,56 @@ const ALONE: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The files of an app whose workers dial in, with other settings. `dialling` of [`Shared`] is held until they are deployed.
+/// How often a change to an app of workers that dial in is made anew because another node has made one meanwhile.
+const ATTEMPTS: usize = 16;
+
+/// Deploys an app whose workers dial in with other settings. Whichever version it has by then keeps them.
 ///
 /// # Errors
 /// `app-refused` when there is no such app, or the settings do not fit it.
-pub(crate) fn files_with_settings(node: &CoreHandle, app: &str, settings: String) -> Result<Vec<AppFile>, Error> {
+pub(crate) async fn give_settings(node: &CoreHandle, app: &str, settings: String) -> Result<(), Error> {
+    let with_settings = |dialled: Option<&WorkerDocument>| document_with_settings(app, dialled, &settings).map(Some);
+    change_dialled(node, app, with_settings).await
+}
+
+fn document_with_settings(
+    app: &str,
+    dialled: Option<&WorkerDocument>,
+    settings: &str,
+) -> Result<WorkerDocument, Error> {
     let refused = |message: String| Error::new(ErrorCode::AppRefused, message);
-    let dialled = dialled(node, app).ok_or_else(|| {
+    let dialled = dialled.ok_or_else(|| {
         refused(format!("no worker has dialled in for the app {app:?}: give the worker's URL, or let one dial in"))
     })?;
-    let read = AppSettings::from_toml(&settings).map_err(|error| refused(error.to_string()))?;
+    let read = AppSettings::from_toml(settings).map_err(|error| refused(error.to_string()))?;
     // Later versions pass over what they do not have.
     Concurrency::new(&dialled.discovery, &read.workers).map_err(refused)?;
-    let settings = Some(settings).filter(|text| !text.trim().is_empty());
-    Ok(files(&WorkerDocument { settings, ..(*dialled).clone() }, None))
+    let settings = Some(settings.to_owned()).filter(|text| !text.trim().is_empty());
+    Ok(WorkerDocument { settings, ..dialled.clone() })
+}
+
+/// Replaces what is deployed of an app whose workers dial in by what `change` makes of it, if that is anything. Another node may
+/// replace it at the same time. Then the change is made to what that one has deployed.
+async fn change_dialled(
+    node: &CoreHandle,
+    app: &str,
+    change: impl Fn(Option<&WorkerDocument>) -> Result<Option<WorkerDocument>, Error>,
+) -> Result<(), Error> {
+    let shared = node.shared();
+    // On this node one is made after the other.
+    let _held = shared.dialling.lock().await;
+    for _ in 0..ATTEMPTS {
+        // Read before the document, which may be newer: then the change is refused, and made anew.
+        let content = shared.cluster.as_ref().map(|cluster| cluster.content_of(app));
+        let Some(changed) = change(dialled(node, app).as_deref())? else { return Ok(()) };
+        let changed = app_from_files(app, files(&changed, None))?;
+        match deploy::deploy_instead(&shared, changed, content).await {
+            Err(error) if error.code == ErrorCode::PreconditionFailed => {}
+            result => return result.map(drop),
+        }
+    }
+    let message = format!("other nodes replace the app {app:?} again and again: try again");
+    Err(Error::new(ErrorCode::Overloaded, message))
 }
 
 /// Asks a worker what it serves, and makes the files of its app.
@@ -127,14 +164,10 @@ async fn take_up(
     let version = document.version();
     // It serves before the app does, so that nobody finds the app without a worker.
     shared.outside.workers.serve_by(app, &document, door);
-    match standing(dialled(node, app).as_deref(), version) {
-        Standing::Serves => {}
-        Standing::Deploys => deploy_dialled(node, shared, app, &document).await?,
-        Standing::StandsBy => {
-            tracing::info!(app, "a worker of a replaced version has dialled in: it stands by");
-            let (node, shared, door, app) = (node.clone(), Arc::clone(shared), Arc::clone(door), app.to_owned());
-            tokio::task::spawn_local(async move { stand_by(&node, &shared, &app, &document, &*door).await });
-        }
+    if deploy_dialled(node, app, &document, None).await? == Standing::StandsBy {
+        tracing::info!(app, "a worker of a replaced version has dialled in: it stands by");
+        let (node, shared, door, app) = (node.clone(), Arc::clone(shared), Arc::clone(door), app.to_owned());
+        tokio::task::spawn_local(async move { stand_by(&node, &shared, &app, &document, &*door).await });
     }
     Ok(format!("{app}-{version:016x}"))
 }
@@ -164,19 +197,28 @@ fn dialled(node: &CoreHandle, app: &str) -> Option<Arc<WorkerDocument>> {
     deploy::current(&core.programs.catalog, app).and_then(|loaded| loaded.dialled.clone())
 }
 
+/// Deploys a version, unless it serves or another one has replaced it. `alone` is a version that it is deployed instead of all the
+/// same. Gives what the version was to its app before.
 async fn deploy_dialled(
     node: &CoreHandle,
-    shared: &Arc<Shared>,
     app: &str,
     document: &WorkerDocument,
-) -> Result<(), Error> {
-    let _held = shared.dialling.lock().await;
-    let document = match dialled(node, app) {
-        Some(before) => document.clone().replacing(&before),
-        None => document.clone(),
+    alone: Option<u64>,
+) -> Result<Standing, Error> {
+    let found = Cell::new(Standing::Serves);
+    let take_place = |before: Option<&WorkerDocument>| {
+        let standing = standing(before, document.version());
+        found.set(standing);
+        let is_alone = before.is_some_and(|before| Some(before.version()) == alone);
+        let takes = standing == Standing::Deploys || (standing == Standing::StandsBy && is_alone);
+        let replacing = || before.map_or_else(|| document.clone(), |before| document.clone().replacing(before));
+        Ok(takes.then(replacing))
     };
-    deploy::deploy(shared, app_from_files(app, files(&document, None))?).await?;
-    Ok(())
+    // Most that dial in are of the version that serves: they wait for nobody.
+    if take_place(dialled(node, app).as_deref())?.is_some() {
+        change_dialled(node, app, take_place).await?;
+    }
+    Ok(found.get())
 }
 
 /// Has a replaced version serve again once no worker of the deployed one has been connected to any node for a while. That is
@@ -190,7 +232,7 @@ async fn stand_by(
     door: &dyn WorkerDoor,
 ) {
     let mut alone = Duration::ZERO;
-    while door.is_open() && alone < ALONE {
+    while door.is_open() {
         sleep(LOOK).await;
         let Some(deployed) = dialled(node, app) else { return };
         if standing(Some(&deployed), document.version()) != Standing::StandsBy {
@@ -199,11 +241,15 @@ async fn stand_by(
         let version = deployed.version();
         let is_served = shared.outside.workers.has_dialled(app, version) || elsewhere(shared, app, version);
         alone = if is_served { Duration::ZERO } else { alone + LOOK };
-    }
-    if door.is_open()
-        && let Err(error) = deploy_dialled(node, shared, app, document).await
-    {
-        tracing::warn!(app, %error, "a version that was replaced does not serve again");
+        if alone < ALONE {
+            continue;
+        }
+        if let Err(error) = deploy_dialled(node, app, document, Some(version)).await {
+            tracing::warn!(app, %error, "a version that was replaced does not serve again");
+            return;
+        }
+        // Else another version has come meanwhile, or it serves.
+        alone = Duration::ZERO;
     }
 }
 

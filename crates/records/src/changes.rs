@@ -121,13 +121,13 @@ impl<'a> Page<'a> {
     /// before it what they say themselves. `None` if one of those does not say it.
     fn events(&self) -> Option<String> {
         #[derive(Deserialize)]
-        struct Place<'a> {
+        struct OwnCursor<'a> {
             #[serde(borrow, default)]
             cursor: Option<Cow<'a, str>>,
         }
         let mut text = String::new();
         for (index, change) in self.changes.iter().enumerate() {
-            let own = serde_json::from_str::<Place<'_>>(change.get()).ok().and_then(|place| place.cursor);
+            let own = serde_json::from_str::<OwnCursor<'_>>(change.get()).ok().and_then(|place| place.cursor);
             let id = if index + 1 == self.changes.len() { Some(&self.cursor) } else { own.as_ref() };
             text.push_str("id: ");
             text.push_str(id.filter(|id| !id.contains(['\n', '\r', '\0']))?);

@@ -7,7 +7,7 @@ use millrace_base::Error;
 use crate::Operation;
 use crate::classic;
 use crate::local::Records;
-use crate::read::{Asked, batch, page_of_changes};
+use crate::read::{ListQuery, batch, page_of_changes};
 use crate::request::Request;
 use crate::write::AskedWrite;
 
@@ -23,7 +23,7 @@ impl Records {
             _ if operation.is_write() => {
                 RecordOperation::Write(AskedWrite::read(self, operation, request)?.write).to_bytes()
             }
-            Operation::FindRecords => RecordOperation::Find(Asked::read(request.query)?.query(request)?).to_bytes(),
+            Operation::FindRecords => RecordOperation::Find(ListQuery::read(request.query)?.query(request)?).to_bytes(),
             Operation::GetRecords => {
                 let (ids, form) = batch(request)?;
                 RecordOperation::GetMany { ids: ids.iter().map(Vec::as_slice).collect(), form }.to_bytes()

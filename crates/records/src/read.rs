@@ -212,7 +212,7 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        let asked = Asked::read(request.query)?;
+        let asked = ListQuery::read(request.query)?;
         let query = asked.query(&request)?;
         let reply = self.ask(backend, who, &request, RecordOperation::Find(query)).await?;
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, reply.body))
@@ -334,7 +334,7 @@ pub(crate) fn batch(request: &Request<'_>) -> Result<(Vec<Vec<u8>>, Form), Error
 
 /// The query of `GET /records/{type}`.
 #[derive(Default)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ListQuery<'a> {
     predicate: Option<Cow<'a, str>>,
     parameters: String,
     order: Option<Cow<'a, str>>,
@@ -345,7 +345,7 @@ pub(crate) struct Asked<'a> {
     explain: Option<bool>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ListQuery<'a> {
     pub(crate) fn query(&self, request: &Request<'_>) -> Result<RecordQuery<'_>, Error> {
         Ok(RecordQuery {
             predicate: self.predicate.as_deref().unwrap_or_default(),
@@ -455,19 +455,19 @@ mod tests {
 
     #[test]
     fn a_query_is_read_whole() {
-        let asked = Asked::read(Some(".x=1")).err().expect("unknown");
+        let asked = ListQuery::read(Some(".x=1")).err().expect("unknown");
         assert!(asked.message.contains(".x"));
         let query = "where=.age+%3E+$a&p.a=1&order=-.age&prefix=%ff&cursor=c&limit=5&ids_only&explain=false";
-        let asked = Asked::read(Some(query)).expect("valid");
+        let asked = ListQuery::read(Some(query)).expect("valid");
         assert_eq!(asked.predicate.as_deref(), Some(".age > $a"));
         assert_eq!((asked.parameters.as_str(), asked.order.as_deref()), (r#"{"a":1}"#, Some("-.age")));
         assert_eq!((asked.prefix.as_deref(), asked.limit), (Some(&b"\xff"[..]), Some(5)));
         assert_eq!((asked.ids_only, asked.explain), (Some(true), Some(false)));
         for bad in ["where=", "limit=5&limit=6", "ids_only=maybe", "where=%zz", "p.a=x", "p.a=1", "p.a=1&order=.a"] {
-            assert!(Asked::read(Some(bad)).is_err(), "{bad}");
+            assert!(ListQuery::read(Some(bad)).is_err(), "{bad}");
         }
         let long = format!("where={}", "x".repeat(limits::PATH_BYTES + 1));
-        assert_eq!(Asked::read(Some(&long)).err().map(|error| error.code), Some(ErrorCode::InvalidPath));
+        assert_eq!(ListQuery::read(Some(&long)).err().map(|error| error.code), Some(ErrorCode::InvalidPath));
         assert!(page_items(Some(0)).is_err() && page_items(Some(1001)).is_err() && page_items(None) == Ok(50));
     }
 }

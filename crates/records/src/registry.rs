@@ -52,7 +52,7 @@ struct ModeBody {
 
 /// The parameters that mean something here.
 #[derive(Default)]
-struct Asked {
+struct RegistryParameters {
     deleted: bool,
     deleted_only: bool,
     permanent: bool,
@@ -68,7 +68,7 @@ struct Asked {
     limit: Option<usize>,
 }
 
-impl Asked {
+impl RegistryParameters {
     fn read(query: Option<&str>) -> Result<Self, Error> {
         let mut asked = Self::default();
         for (name, value) in url::pairs(query) {
@@ -134,7 +134,7 @@ fn read_body<T: for<'de> Deserialize<'de>>(request: &Request<'_>, expected: &str
     body::read::<Object<T>>(&request.body, expected).map(|read| read.0)
 }
 
-fn read_schema(request: &Request<'_>, asked: &Asked) -> Result<NewSchema, Error> {
+fn read_schema(request: &Request<'_>, asked: &RegistryParameters) -> Result<NewSchema, Error> {
     let sent: SchemaBody = read_body(request, "{\"schema\":\"…\"}")?;
     let positive = |number: Option<i64>| number.filter(|number| *number > 0).and_then(|number| number.try_into().ok());
     Ok(NewSchema {
@@ -221,7 +221,7 @@ impl Records {
     ) -> Result<Value, Failure> {
         let subject = request.subject()?;
         let own = (!subject.is_empty()).then_some(&*subject);
-        let asked = Asked::read(request.query)?;
+        let asked = RegistryParameters::read(request.query)?;
         match operation {
             Operation::RegisterVersion => {
                 let schema = read_schema(request, &asked)?;
@@ -291,7 +291,7 @@ fn not_configured(number: u32, subject: Option<&str>, what: &str) -> Failure {
 }
 
 fn read_registry(registry: &Registry, operation: Operation, request: &Request<'_>) -> Result<Answer, Failure> {
-    let asked = Asked::read(request.query)?;
+    let asked = RegistryParameters::read(request.query)?;
     let subject = request.subject()?;
     let own = (!subject.is_empty()).then_some(&*subject);
     let value = match operation {
@@ -356,14 +356,19 @@ fn read_registry(registry: &Registry, operation: Operation, request: &Request<'_
 fn versions_of_id<'a>(
     registry: &'a Registry,
     request: &Request<'_>,
-    asked: &'a Asked,
+    asked: &'a RegistryParameters,
 ) -> Result<impl Iterator<Item = (&'a str, u32)>, Failure> {
     let versions = registry.versions_with(schema_id(request)?, asked.shown())?;
     let wanted = asked.subject.as_deref();
     Ok(versions.into_iter().filter(move |(subject, _)| wanted.is_none_or(|wanted| wanted == *subject)))
 }
 
-fn check(registry: &Registry, subject: &str, request: &Request<'_>, asked: &Asked) -> Result<Value, Failure> {
+fn check(
+    registry: &Registry,
+    subject: &str,
+    request: &Request<'_>,
+    asked: &RegistryParameters,
+) -> Result<Value, Failure> {
     let against = if request.item.is_empty() { Against::Subject } else { Against::Version(version(request)?) };
     let points = registry.test_compatibility(subject, against, &read_schema(request, asked)?)?;
     let mut value = json!({ "is_compatible": points.is_empty() });
@@ -374,7 +379,7 @@ fn check(registry: &Registry, subject: &str, request: &Request<'_>, asked: &Aske
 }
 
 /// `GET /schemas` for clients of the Schema Registry.
-fn schemas(registry: &Registry, asked: &Asked) -> Value {
+fn schemas(registry: &Registry, asked: &RegistryParameters) -> Value {
     let mut found: Vec<SchemaVersion<'_>> = registry.all_versions(&asked.prefix, asked.shown()).collect();
     if asked.latest_only {
         // Ordered by subject and number: the last one of each subject stays.
@@ -465,12 +470,13 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_passed_over() {
-        let asked = Asked::read(Some("deleted=True&format=&limit=-1&offset=2&subjectPrefix=a%2Fb")).expect("valid");
+        let asked = RegistryParameters::read(Some("deleted=True&format=&limit=-1&offset=2&subjectPrefix=a%2Fb"))
+            .expect("valid");
         assert!(asked.deleted && asked.limit.is_none() && asked.offset == 2 && asked.prefix == "a/b");
         for bad in ["deleted=maybe", "limit=few", "limit=--1", "limit=-", "offset=1.5", "subject=%zz"] {
-            assert!(Asked::read(Some(bad)).is_err(), "{bad}");
+            assert!(RegistryParameters::read(Some(bad)).is_err(), "{bad}");
         }
-        let all = Asked::read(Some("limit=-2&offset=-7&subject=")).expect("valid");
+        let all = RegistryParameters::read(Some("limit=-2&offset=-7&subject=")).expect("valid");
         assert_eq!((all.limit, all.offset, all.subject), (None, 0, None));
     }
 

@@ -117,14 +117,14 @@ pub(crate) fn prefers(headers: &HeaderMap, wanted: &str) -> bool {
 #[serde(deny_unknown_fields)]
 struct Patch<'a> {
     #[serde(borrow, deserialize_with = "objects")]
-    operations: Vec<Step<'a>>,
+    operations: Vec<PatchOperation<'a>>,
     #[serde(borrow, default)]
     parameters: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Step<'a> {
+struct PatchOperation<'a> {
     op: PathOperationKind,
     #[serde(borrow)]
     path: Cow<'a, str>,
@@ -142,7 +142,7 @@ impl<'a> Patch<'a> {
         const EXPECTED: &str = "a patch, [{\"op\",\"path\",\"value\"}, …]";
         let is_list = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let patch = if is_list {
-            let steps: Vec<Object<Step<'_>>> = body::read(body, EXPECTED)?;
+            let steps: Vec<Object<PatchOperation<'_>>> = body::read(body, EXPECTED)?;
             Self { operations: steps.into_iter().map(|step| step.0).collect(), parameters: None }
         } else {
             body::read::<Object<Self>>(body, EXPECTED)?.0

@@ -5,24 +5,24 @@ use millrace_base::fingerprint;
 
 /// One step of a simple path.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Field(String),
     Items,
 }
 
 /// Reads the text of a simple path: `.name`, `."name"` and `[*]`, one after the other.
-fn steps_of(path: &str) -> Option<Vec<Step>> {
+fn steps_of(path: &str) -> Option<Vec<PathStep>> {
     let mut rest = path.trim();
     rest = rest.strip_prefix('^').unwrap_or(rest).trim_start();
     let mut steps = Vec::new();
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
             let (name, after) = name_of(after.trim_start())?;
-            steps.push(Step::Field(name));
+            steps.push(PathStep::Field(name));
             rest = after;
         } else {
             rest = rest.strip_prefix('[')?.trim_start().strip_prefix('*')?.trim_start().strip_prefix(']')?;
-            steps.push(Step::Items);
+            steps.push(PathStep::Items);
         }
         rest = rest.trim_start();
     }
@@ -57,10 +57,10 @@ fn places(schema: &Schema, path: &str) -> Result<Vec<NodeId>, String> {
         let mut next: Vec<NodeId> = Vec::new();
         for node in nodes {
             let inner = match (&step, schema.kind(node)) {
-                (Step::Field(name), Kind::Record { fields, .. }) => {
+                (PathStep::Field(name), Kind::Record { fields, .. }) => {
                     fields.iter().find(|field| *field.name == **name).map(|field| field.node)
                 }
-                (Step::Items, Kind::Array(items)) => Some(*items),
+                (PathStep::Items, Kind::Array(items)) => Some(*items),
                 _ => None,
             };
             for inner in inner.into_iter().flat_map(|inner| types_of(schema, inner)) {
@@ -71,8 +71,8 @@ fn places(schema: &Schema, path: &str) -> Result<Vec<NodeId>, String> {
         }
         if next.is_empty() {
             return Err(match step {
-                Step::Field(name) => format!("{path}: there is no field {name:?}"),
-                Step::Items => format!("{path}: [*] stands where there is no array"),
+                PathStep::Field(name) => format!("{path}: there is no field {name:?}"),
+                PathStep::Items => format!("{path}: [*] stands where there is no array"),
             });
         }
         nodes = next;
@@ -131,12 +131,12 @@ mod tests {
 
     #[test]
     fn simple_paths_are_read_as_written() {
-        let field = |name: &str| Step::Field(name.to_owned());
+        let field = |name: &str| PathStep::Field(name.to_owned());
         let table = [
             (".a", Some(vec![field("a")])),
-            (".a.b[*].c", Some(vec![field("a"), field("b"), Step::Items, field("c")])),
-            (" ^ . a [ * ] ", Some(vec![field("a"), Step::Items])),
-            (r#"."a b"[*]."c\"d".e"#, Some(vec![field("a b"), Step::Items, field("c\"d"), field("e")])),
+            (".a.b[*].c", Some(vec![field("a"), field("b"), PathStep::Items, field("c")])),
+            (" ^ . a [ * ] ", Some(vec![field("a"), PathStep::Items])),
+            (r#"."a b"[*]."c\"d".e"#, Some(vec![field("a b"), PathStep::Items, field("c\"d"), field("e")])),
             (".", None),
             (".a[0]", None),
             (".a[*", None),

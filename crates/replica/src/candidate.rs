@@ -6,10 +6,10 @@ use millrace_base::Lsn;
 
 use crate::event::Command;
 use crate::ids::{EntryId, Epoch, NodeId, Promised};
+use crate::input_context::InputContext;
 use crate::message::{LogEntry, Message};
 use crate::replica_set::ReplicaSet;
 use crate::settings::Bug;
-use crate::step::Step;
 
 /// What a voter promised with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,36 +40,36 @@ pub(crate) enum Takeover {
 
 impl Candidate {
     /// Promises itself the epoch.
-    pub fn begin(step: &mut Step<'_>, epoch: Epoch) -> Self {
-        let me = step.core.me;
-        step.promise(Promised { epoch, to: me });
+    pub fn begin(context: &mut InputContext<'_>, epoch: Epoch) -> Self {
+        let me = context.core.me;
+        context.promise(Promised { epoch, to: me });
         Self::default()
     }
 
     /// A voter has promised.
-    pub fn promised(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, answer: Answer) -> Takeover {
-        if epoch == step.core.promised.epoch && self.source.is_none() {
+    pub fn promised(&mut self, context: &mut InputContext<'_>, from: NodeId, epoch: Epoch, answer: Answer) -> Takeover {
+        if epoch == context.core.promised.epoch && self.source.is_none() {
             self.answers.insert(from, answer);
         }
-        self.proceed(step)
+        self.proceed(context)
     }
 
     /// Something that the takeover waited for may have happened.
-    pub fn proceed(&mut self, step: &mut Step<'_>) -> Takeover {
-        let core = &*step.core;
+    pub fn proceed(&mut self, context: &mut InputContext<'_>) -> Takeover {
+        let core = &*context.core;
         if self.source.is_some() || !core.is_promise_durable() {
             return Takeover::GoesOn;
         }
         let me = core.me;
-        if core.log.is_all_durable() && core.has_lease_ended(me, step.now_ns) {
+        if core.log.is_all_durable() && core.has_lease_ended(me, context.now_ns) {
             let (set_lsn, set) = core.log.newest_set().clone();
             self.answers.insert(me, Answer { last: core.log.last(), set_lsn, set });
         }
-        self.ask(step, &step.core.log.set().clone());
-        let Some((best, answer)) = self.best(step) else { return Takeover::GoesOn };
-        self.ask(step, &answer.set);
+        self.ask(context, &context.core.log.set().clone());
+        let Some((best, answer)) = self.best(context) else { return Takeover::GoesOn };
+        self.ask(context, &answer.set);
         let has_majority = answer.set.has_majority(|node| self.answers.contains_key(&node));
-        let has_majority = has_majority || step.core.has_planted(Bug::LeadAlone);
+        let has_majority = has_majority || context.core.has_planted(Bug::LeadAlone);
         if !has_majority || !self.answers.contains_key(&me) {
             return Takeover::GoesOn;
         }
@@ -78,76 +78,76 @@ impl Candidate {
             let voters = self.answers.iter().filter(|(node, _)| answer.set.is_voter(**node));
             let highest = voters.max_by_key(|(_, answer)| answer.last).map(|(node, _)| *node);
             let instead = highest.unwrap_or(best);
-            step.out.push(Command::AppointInstead { best: instead });
+            context.out.push(Command::AppointInstead { best: instead });
             return Takeover::Fails(instead);
         }
-        if answer.last == step.core.log.last() || step.core.has_planted(Bug::KeepOwnLog) {
+        if answer.last == context.core.log.last() || context.core.has_planted(Bug::KeepOwnLog) {
             return Takeover::Leads;
         }
         self.source = Some((best, answer.last));
-        self.fetch(step);
+        self.fetch(context);
         Takeover::GoesOn
     }
 
     /// The answer with the highest log. Among equals this node's own.
-    fn best(&self, step: &Step<'_>) -> Option<(NodeId, Answer)> {
-        let best = self.answers.iter().max_by_key(|(node, answer)| (answer.last, **node == step.core.me));
+    fn best(&self, context: &InputContext<'_>) -> Option<(NodeId, Answer)> {
+        let best = self.answers.iter().max_by_key(|(node, answer)| (answer.last, **node == context.core.me));
         best.map(|(node, answer)| (*node, answer.clone()))
     }
 
     /// Asks those of the voters who were not asked yet.
-    fn ask(&mut self, step: &mut Step<'_>, set: &ReplicaSet) {
-        let (epoch, me) = (step.core.promised.epoch, step.core.me);
+    fn ask(&mut self, context: &mut InputContext<'_>, set: &ReplicaSet) {
+        let (epoch, me) = (context.core.promised.epoch, context.core.me);
         for node in set.voters().filter(|node| *node != me) {
             if self.asked.insert(node) {
-                step.send(node, Message::PromiseRequest { epoch });
+                context.send(node, Message::PromiseRequest { epoch });
             }
         }
     }
 
-    fn fetch(&self, step: &mut Step<'_>) {
+    fn fetch(&self, context: &mut InputContext<'_>) {
         if let Some((source, _)) = self.source {
-            let (epoch, after) = (step.core.promised.epoch, step.core.log.last());
-            step.send(source, Message::Fetch { epoch, after });
+            let (epoch, after) = (context.core.promised.epoch, context.core.log.last());
+            context.send(source, Message::Fetch { epoch, after });
         }
     }
 
     /// A part of the log to take has come.
     pub fn entries(
         &mut self,
-        step: &mut Step<'_>,
+        context: &mut InputContext<'_>,
         from: NodeId,
         epoch: Epoch,
         prev: EntryId,
         entries: &[LogEntry],
     ) -> Takeover {
         let Some((source, target)) = self.source else { return Takeover::GoesOn };
-        if source != from || epoch != step.core.promised.epoch {
+        if source != from || epoch != context.core.promised.epoch {
             return Takeover::GoesOn;
         }
-        if !step.core.holds(prev) {
-            let after = step.core.log.meet(prev);
-            step.send(from, Message::Fetch { epoch, after });
+        if !context.core.holds(prev) {
+            let after = context.core.log.meet(prev);
+            context.send(from, Message::Fetch { epoch, after });
             return Takeover::GoesOn;
         }
-        if step.adopt(prev, entries).is_none() {
+        if context.adopt(prev, entries).is_none() {
             return Takeover::GoesOn;
         }
-        let is_whole = step.core.log.last() == target;
+        let is_whole = context.core.log.last() == target;
         if is_whole {
             return Takeover::Leads;
         }
         if !entries.is_empty() {
-            self.fetch(step);
+            self.fetch(context);
         }
         Takeover::GoesOn
     }
 
     /// The log to take begins after this one ends.
-    pub fn trimmed(&self, step: &mut Step<'_>, from: NodeId, epoch: Epoch) -> Takeover {
+    pub fn trimmed(&self, context: &mut InputContext<'_>, from: NodeId, epoch: Epoch) -> Takeover {
         match self.source {
-            Some((best, _)) if best == from && epoch == step.core.promised.epoch => {
-                step.out.push(Command::AppointInstead { best });
+            Some((best, _)) if best == from && epoch == context.core.promised.epoch => {
+                context.out.push(Command::AppointInstead { best });
                 Takeover::Fails(best)
             }
             _ => Takeover::GoesOn,
@@ -155,10 +155,10 @@ impl Candidate {
     }
 
     /// Time has passed: what got no answer is asked again.
-    pub fn tick(&mut self, step: &mut Step<'_>) -> Takeover {
+    pub fn tick(&mut self, context: &mut InputContext<'_>) -> Takeover {
         self.asked.retain(|node| self.answers.contains_key(node));
-        self.fetch(step);
-        self.proceed(step)
+        self.fetch(context);
+        self.proceed(context)
     }
 }
 

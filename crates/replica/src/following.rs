@@ -5,10 +5,10 @@ use millrace_base::Lsn;
 
 use crate::event::{Command, Write};
 use crate::ids::{EntryId, Epoch, NodeId, Promised};
+use crate::input_context::InputContext;
 use crate::message::{LogEntry, Message};
 use crate::replica_set::ReplicaSet;
 use crate::settings::Bug;
-use crate::step::Step;
 
 /// What a follower knows of its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,73 +71,73 @@ impl Following {
         self.has_owner && self.matched > Lsn::ZERO && !self.is_incomplete()
     }
 
-    fn enter(&mut self, step: &mut Step<'_>, promised: Promised) {
-        if promised != step.core.promised {
-            step.promise(promised);
+    fn enter(&mut self, context: &mut InputContext<'_>, promised: Promised) {
+        if promised != context.core.promised {
+            context.promise(promised);
             *self = Self { target: self.target, ..Self::default() };
         }
     }
 
     /// The owner of `epoch` sends entries, or a heartbeat.
-    pub fn append(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, append: &Append<'_>) {
-        if !step.admits_owner(from, epoch) {
+    pub fn append(&mut self, context: &mut InputContext<'_>, from: NodeId, epoch: Epoch, append: &Append<'_>) {
+        if !context.admits_owner(from, epoch) {
             return;
         }
-        self.enter(step, Promised { epoch, to: from });
-        step.hear_owner(from, append.asks_lease);
+        self.enter(context, Promised { epoch, to: from });
+        context.hear_owner(from, append.asks_lease);
         self.has_owner = true;
         self.round = self.round.max(append.round);
-        self.take(step, from, epoch, append);
+        self.take(context, from, epoch, append);
         // Whoever hears of it may take the log at once. What was written just now has to come before that.
-        if !append.asks_lease && step.core.settings.lease_ns > 0 {
-            step.out.push(Command::Released { epoch });
+        if !append.asks_lease && context.core.settings.lease_ns > 0 {
+            context.out.push(Command::Released { epoch });
         }
     }
 
     /// Takes what the owner sends, if it follows what this log has.
-    fn take(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, append: &Append<'_>) {
-        if !step.core.holds(append.prev) {
-            let have = step.core.log.meet(append.prev);
-            if step.core.is_promise_durable() {
-                step.send(from, Message::Lacks { epoch, round: self.round, have });
+    fn take(&mut self, context: &mut InputContext<'_>, from: NodeId, epoch: Epoch, append: &Append<'_>) {
+        if !context.core.holds(append.prev) {
+            let have = context.core.log.meet(append.prev);
+            if context.core.is_promise_durable() {
+                context.send(from, Message::Lacks { epoch, round: self.round, have });
             }
-            if step.core.has_planted(Bug::AckUnmatched) {
-                self.ack(step, true);
+            if context.core.has_planted(Bug::AckUnmatched) {
+                self.ack(context, true);
             }
             return;
         }
-        let Some((equal, is_changed)) = step.adopt(append.prev, append.entries) else { return };
+        let Some((equal, is_changed)) = context.adopt(append.prev, append.entries) else { return };
         self.matched = self.matched.max(equal);
-        step.commit(append.committed.min(self.matched).min(step.core.log.last().lsn));
-        self.ack(step, !is_changed);
+        context.commit(append.committed.min(self.matched).min(context.core.log.last().lsn));
+        self.ack(context, !is_changed);
     }
 
     /// A snapshot has arrived, and is installed, durably.
-    pub fn snapshot(&mut self, step: &mut Step<'_>, from: NodeId, snapshot: Message) {
+    pub fn snapshot(&mut self, context: &mut InputContext<'_>, from: NodeId, snapshot: Message) {
         let Message::Snapshot { epoch, round, at, set_lsn, set } = snapshot else { return };
-        if !step.admits_owner(from, epoch) {
+        if !context.admits_owner(from, epoch) {
             return;
         }
-        self.enter(step, Promised { epoch, to: from });
+        self.enter(context, Promised { epoch, to: from });
         self.has_owner = true;
         self.round = self.round.max(round);
         if set_lsn > at.lsn {
-            step.broken("a snapshot's replica set comes after it");
+            context.broken("a snapshot's replica set comes after it");
             return;
         }
-        if at.lsn > step.core.log.committed() {
-            step.core.log.reset(at, set_lsn, set.clone());
-            let number = step.core.log.write_entries();
-            step.out.push(Command::Write { number, write: Write::Reset { at, set_lsn, set } });
-            step.out.push(Command::Committed { lsn: at.lsn });
+        if at.lsn > context.core.log.committed() {
+            context.core.log.reset(at, set_lsn, set.clone());
+            let number = context.core.log.write_entries();
+            context.out.push(Command::Write { number, write: Write::Reset { at, set_lsn, set } });
+            context.out.push(Command::Committed { lsn: at.lsn });
         }
         self.matched = self.matched.max(at.lsn);
-        self.ack(step, true);
+        self.ack(context, true);
     }
 
     /// Says what is durable, if there is news or `is_due`.
-    fn ack(&mut self, step: &mut Step<'_>, is_due: bool) {
-        let core = &*step.core;
+    fn ack(&mut self, context: &mut InputContext<'_>, is_due: bool) {
+        let core = &*context.core;
         if !core.is_promise_durable() {
             self.owes_ack |= is_due;
             return;
@@ -152,98 +152,102 @@ impl Following {
             self.owes_ack = false;
             self.acked = (durable, self.round);
             let Promised { epoch, to } = core.promised;
-            step.send(to, Message::Ack { epoch, round: self.round, durable });
+            context.send(to, Message::Ack { epoch, round: self.round, durable });
         }
-        self.catch_up(step);
+        self.catch_up(context);
     }
 
-    fn catch_up(&mut self, step: &mut Step<'_>) {
-        let log = &step.core.log;
+    fn catch_up(&mut self, context: &mut InputContext<'_>) {
+        let log = &context.core.log;
         let equal = log.id_at(self.matched.min(log.durable()));
         if self.target.is_some_and(|target| equal.is_some_and(|id| id >= target)) {
             self.target = None;
-            step.out.push(Command::Whole);
+            context.out.push(Command::Whole);
         }
     }
 
     /// Somebody was appointed to `epoch`.
-    pub fn promise_request(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch) {
-        if self.is_incomplete() || !step.admits_candidate(from, epoch) {
+    pub fn promise_request(&mut self, context: &mut InputContext<'_>, from: NodeId, epoch: Epoch) {
+        if self.is_incomplete() || !context.admits_candidate(from, epoch) {
             return;
         }
-        self.enter(step, Promised { epoch, to: from });
+        self.enter(context, Promised { epoch, to: from });
         self.owes_promise = true;
-        self.try_promise(step);
+        self.try_promise(context);
     }
 
     /// Answers the candidate once the promise is durable and no lease of another owner runs.
-    fn try_promise(&mut self, step: &mut Step<'_>) {
-        let core = &*step.core;
+    fn try_promise(&mut self, context: &mut InputContext<'_>) {
+        let core = &*context.core;
         let Promised { epoch, to } = core.promised;
-        let is_ready = core.is_promise_durable() && core.log.is_all_durable() && core.has_lease_ended(to, step.now_ns);
+        let is_ready =
+            core.is_promise_durable() && core.log.is_all_durable() && core.has_lease_ended(to, context.now_ns);
         if self.owes_promise && is_ready {
             self.owes_promise = false;
             let (set_lsn, set) = core.log.newest_set().clone();
             let last = core.log.last();
-            step.send(to, Message::Promise { epoch, last, set_lsn, set });
+            context.send(to, Message::Promise { epoch, last, set_lsn, set });
         }
     }
 
     /// The candidate of the promised epoch wants this log.
-    pub fn fetch(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, after: EntryId) {
-        if !step.admits_candidate(from, epoch) || epoch != step.core.promised.epoch || !step.core.is_promise_durable() {
+    pub fn fetch(&mut self, context: &mut InputContext<'_>, from: NodeId, epoch: Epoch, after: EntryId) {
+        if !context.admits_candidate(from, epoch)
+            || epoch != context.core.promised.epoch
+            || !context.core.is_promise_durable()
+        {
             return;
         }
-        let log = &step.core.log;
+        let log = &context.core.log;
         let prev = log.meet(after);
         if prev.lsn < log.base().lsn {
-            step.send(from, Message::Trimmed { epoch });
+            context.send(from, Message::Trimmed { epoch });
         } else if prev == log.last() {
-            step.send(from, Message::Entries { epoch, prev, entries: Vec::new() });
+            context.send(from, Message::Entries { epoch, prev, entries: Vec::new() });
         } else {
-            let bytes = step.core.settings.message.0;
-            step.out.push(Command::ReadLog { to: from, after: prev, bytes });
+            let bytes = context.core.settings.message.0;
+            context.out.push(Command::ReadLog { to: from, after: prev, bytes });
         }
     }
 
     /// What the candidate wanted has been read.
-    pub fn log_read(&self, step: &mut Step<'_>, to: NodeId, after: EntryId, entries: Vec<LogEntry>) {
-        let promised = step.core.promised;
-        if promised.to == to && step.core.log.holds(after) {
-            step.send(to, Message::Entries { epoch: promised.epoch, prev: after, entries });
+    pub fn log_read(&self, context: &mut InputContext<'_>, to: NodeId, after: EntryId, entries: Vec<LogEntry>) {
+        let promised = context.core.promised;
+        if promised.to == to && context.core.log.holds(after) {
+            context.send(to, Message::Entries { epoch: promised.epoch, prev: after, entries });
         }
     }
 
     /// More is durable.
-    pub fn written(&mut self, step: &mut Step<'_>) {
+    pub fn written(&mut self, context: &mut InputContext<'_>) {
         if self.has_owner {
-            self.ack(step, false);
+            self.ack(context, false);
         }
-        self.try_promise(step);
+        self.try_promise(context);
     }
 
     /// Time has passed.
-    pub fn tick(&mut self, step: &mut Step<'_>) {
-        step.note_committed();
-        self.try_promise(step);
+    pub fn tick(&mut self, context: &mut InputContext<'_>) {
+        context.note_committed();
+        self.try_promise(context);
     }
 }
 
 /// Says whether a replica would promise that epoch. It would if it hears no owner. Whose log is higher does not matter: who
 /// leads takes the highest.
-pub(crate) fn pre_vote(step: &mut Step<'_>, from: NodeId, epoch: Epoch, may_grant: bool) {
-    let core = &*step.core;
-    let is_silent = step.now_ns >= core.heard_ns.saturating_add(core.settings.silence_ns);
+pub(crate) fn pre_vote(context: &mut InputContext<'_>, from: NodeId, epoch: Epoch, may_grant: bool) {
+    let core = &*context.core;
+    let is_silent = context.now_ns >= core.heard_ns.saturating_add(core.settings.silence_ns);
     let is_granted = may_grant && is_silent && epoch > core.promised.epoch;
-    step.send(from, Message::PreVoteReply { epoch, is_granted });
+    context.send(from, Message::PreVoteReply { epoch, is_granted });
 }
 
 /// What a replica tells another that has lost entries.
-pub(crate) fn resync(step: &mut Step<'_>, from: NodeId, nonce: u64, is_owner: bool) {
-    let core = &*step.core;
+pub(crate) fn resync(context: &mut InputContext<'_>, from: NodeId, nonce: u64, is_owner: bool) {
+    let core = &*context.core;
     let set: ReplicaSet = core.log.set().clone();
     let owner_last = is_owner.then_some(core.log.last());
-    step.send(from, Message::ResyncAnswer { nonce, promised: core.promised, owner_last, set });
+    context.send(from, Message::ResyncAnswer { nonce, promised: core.promised, owner_last, set });
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod codec;
 mod event;
 mod following;
 mod ids;
+mod input_context;
 mod log_view;
 mod message;
 mod nomination;
@@ -21,7 +22,6 @@ mod resync;
 mod rounds;
 mod settings;
 mod shard_log;
-mod step;
 
 pub use event::{Command, Event, Write};
 pub use ids::{EntryId, Epoch, NodeId, Promised};

@@ -7,13 +7,13 @@ use millrace_base::Lsn;
 
 use crate::event::Command;
 use crate::ids::{EntryId, Epoch, NodeId};
+use crate::input_context::{Core, InputContext};
 use crate::message::{EntryKind, LogEntry, Message};
 use crate::peer::{Cache, Peer, Sending};
 use crate::replica_set::Change;
 use crate::rounds::Rounds;
 use crate::settings::Bug;
 use crate::shard_log::{Leaving, Proof, ReadTicket};
-use crate::step::{Core, Step};
 
 /// The state of a reign.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +52,8 @@ pub(crate) enum Reign {
 
 impl Owner {
     /// Begins the promised epoch with its first entry.
-    pub fn begin(step: &mut Step<'_>) -> Self {
-        let (epoch, before) = (step.core.promised.epoch, step.core.log.last().lsn);
+    pub fn begin(context: &mut InputContext<'_>) -> Self {
+        let (epoch, before) = (context.core.promised.epoch, context.core.log.last().lsn);
         let mut owner = Self {
             epoch,
             start: before.next(),
@@ -65,13 +65,13 @@ impl Owner {
             wants_round: false,
             cache: Cache::default(),
         };
-        owner.add(step, EntryKind::EpochStart, Bytes::new());
-        owner.meet_peers(step, before);
-        owner.begin_round(step);
-        if step.core.has_planted(Bug::ServeBeforeStart) {
-            owner.serve(step);
+        owner.add(context, EntryKind::EpochStart, Bytes::new());
+        owner.meet_peers(context, before);
+        owner.begin_round(context);
+        if context.core.has_planted(Bug::ServeBeforeStart) {
+            owner.serve(context);
         }
-        owner.advance(step);
+        owner.advance(context);
         owner
     }
 
@@ -80,34 +80,34 @@ impl Owner {
         self.is_serving
     }
 
-    fn serve(&mut self, step: &mut Step<'_>) {
+    fn serve(&mut self, context: &mut InputContext<'_>) {
         self.is_serving = true;
-        step.out.push(Command::Serve { epoch: self.epoch, last: step.core.log.last().lsn });
+        context.out.push(Command::Serve { epoch: self.epoch, last: context.core.log.last().lsn });
     }
 
-    fn add(&mut self, step: &mut Step<'_>, kind: EntryKind, bytes: Bytes) {
-        let id = EntryId::new(self.epoch, step.core.log.last().lsn.next());
+    fn add(&mut self, context: &mut InputContext<'_>, kind: EntryKind, bytes: Bytes) {
+        let id = EntryId::new(self.epoch, context.core.log.last().lsn.next());
         let entry = LogEntry { id, kind, bytes };
-        self.cache.push(entry.clone(), step.core.settings.cache_bytes);
-        step.append(entry, None);
+        self.cache.push(entry.clone(), context.core.settings.cache_bytes);
+        context.append(entry, None);
     }
 
     /// Those of the replica set, no more and no less.
-    fn meet_peers(&mut self, step: &Step<'_>, last: Lsn) {
-        let set = step.core.log.set();
+    fn meet_peers(&mut self, context: &InputContext<'_>, last: Lsn) {
+        let set = context.core.log.set();
         self.peers.retain(|node, _| set.members().any(|member| member == *node));
-        for node in set.members().filter(|node| *node != step.core.me) {
+        for node in set.members().filter(|node| *node != context.core.me) {
             self.peers.entry(node).or_insert_with(|| Peer::new(last.next()));
         }
     }
 
     /// The shard has made an entry.
-    pub fn submit(&mut self, step: &mut Step<'_>, lsn: Lsn, bytes: Bytes) {
-        if !self.is_serving || lsn != step.core.log.last().lsn.next() {
-            step.broken("the shard's next entry is not the log's next");
+    pub fn submit(&mut self, context: &mut InputContext<'_>, lsn: Lsn, bytes: Bytes) {
+        if !self.is_serving || lsn != context.core.log.last().lsn.next() {
+            context.broken("the shard's next entry is not the log's next");
             return;
         }
-        self.add(step, EntryKind::Data, bytes);
+        self.add(context, EntryKind::Data, bytes);
     }
 
     /// What each other replica lacks.
@@ -132,14 +132,14 @@ impl Owner {
     }
 
     /// The replica set takes one step.
-    pub fn change_set(&mut self, step: &mut Step<'_>, lsn: Lsn, change: Change) {
-        let next = step.core.log.set().after(change);
-        let (Some(set), true) = (next, self.may_change(step.core, change)) else {
-            step.broken("a change of the replica set that was not asked about");
+    pub fn change_set(&mut self, context: &mut InputContext<'_>, lsn: Lsn, change: Change) {
+        let next = context.core.log.set().after(change);
+        let (Some(set), true) = (next, self.may_change(context.core, change)) else {
+            context.broken("a change of the replica set that was not asked about");
             return;
         };
-        if lsn != step.core.log.last().lsn.next() {
-            step.broken("the shard's next entry is not the log's next");
+        if lsn != context.core.log.last().lsn.next() {
+            context.broken("the shard's next entry is not the log's next");
             return;
         }
         let entry = LogEntry {
@@ -147,51 +147,51 @@ impl Owner {
             kind: EntryKind::ReplicaSet,
             bytes: Bytes::from(set.encode()),
         };
-        self.cache.push(entry.clone(), step.core.settings.cache_bytes);
-        step.append(entry, Some(set));
-        self.meet_peers(step, lsn);
+        self.cache.push(entry.clone(), context.core.settings.cache_bytes);
+        context.append(entry, Some(set));
+        self.meet_peers(context, lsn);
     }
 
     /// What was submitted leaves.
-    pub fn flush(&mut self, step: &mut Step<'_>) {
+    pub fn flush(&mut self, context: &mut InputContext<'_>) {
         for (node, peer) in &mut self.peers {
             let stream = Stream { epoch: self.epoch, round: self.rounds.current(), asks_lease: !self.is_released };
-            stream.fill(step, *node, peer, &self.cache);
+            stream.fill(context, *node, peer, &self.cache);
         }
     }
 
     /// Begins a round: everybody hears from the owner.
-    fn begin_round(&mut self, step: &mut Step<'_>) {
+    fn begin_round(&mut self, context: &mut InputContext<'_>) {
         self.wants_round = false;
-        self.rounds.begin(step.now_ns, step.core.settings.lease_ns);
+        self.rounds.begin(context.now_ns, context.core.settings.lease_ns);
         for (node, peer) in &mut self.peers {
             let stream = Stream { epoch: self.epoch, round: self.rounds.current(), asks_lease: !self.is_released };
             peer.repeat_probe();
-            if peer.before_next() < step.core.log.base().lsn {
+            if peer.before_next() < context.core.log.base().lsn {
                 // What comes before the next entry is not in the log any more. Whether what was sent has arrived nobody can ask.
                 peer.start_over();
             }
-            if !stream.fill(step, *node, peer, &self.cache) {
-                stream.heartbeat(step, *node, peer);
+            if !stream.fill(context, *node, peer, &self.cache) {
+                stream.heartbeat(context, *node, peer);
             }
         }
     }
 
     /// Reads wait for proof that this node is the owner: a round begins, or follows the one on its way.
-    pub fn confirm(&mut self, step: &mut Step<'_>) {
-        if self.confirmed_round(step.core) == self.rounds.current() {
-            self.begin_round(step);
-            self.tell_confirmed(step);
+    pub fn confirm(&mut self, context: &mut InputContext<'_>) {
+        if self.confirmed_round(context.core) == self.rounds.current() {
+            self.begin_round(context);
+            self.tell_confirmed(context);
         } else {
             self.wants_round = true;
         }
     }
 
-    fn tell_confirmed(&mut self, step: &mut Step<'_>) {
-        let round = self.confirmed_round(step.core);
+    fn tell_confirmed(&mut self, context: &mut InputContext<'_>) {
+        let round = self.confirmed_round(context.core);
         if round > self.confirmed {
             self.confirmed = round;
-            step.out.push(Command::Confirmed { round });
+            context.out.push(Command::Confirmed { round });
         }
     }
 
@@ -237,8 +237,8 @@ impl Owner {
     }
 
     /// A replica has everything up to `durable`.
-    pub fn acked(&mut self, step: &mut Step<'_>, from: NodeId, round: u64, durable: Lsn) -> Reign {
-        let (current, log) = (self.rounds.current(), &step.core.log);
+    pub fn acked(&mut self, context: &mut InputContext<'_>, from: NodeId, round: u64, durable: Lsn) -> Reign {
+        let (current, log) = (self.rounds.current(), &context.core.log);
         let Some(peer) = self.peers.get_mut(&from) else { return Reign::GoesOn };
         if round > current || durable > log.last().lsn {
             return Reign::GoesOn;
@@ -246,22 +246,22 @@ impl Owner {
         peer.acked_round = peer.acked_round.max(round);
         peer.acked(durable, log.base().lsn);
         let is_learner = log.set().is_learner(from);
-        if is_learner && !peer.has_caught_up && is_close(peer, step.core) {
+        if is_learner && !peer.has_caught_up && is_close(peer, context.core) {
             peer.has_caught_up = true;
-            step.out.push(Command::CaughtUp { learner: from });
+            context.out.push(Command::CaughtUp { learner: from });
         }
-        self.answered(step, from, round);
-        self.flush(step);
-        self.advance(step)
+        self.answered(context, from, round);
+        self.flush(context);
+        self.advance(context)
     }
 
     /// A replica does not hold what it was sent the successor of.
-    pub fn lacks(&mut self, step: &mut Step<'_>, from: NodeId, round: u64, have: EntryId) {
+    pub fn lacks(&mut self, context: &mut InputContext<'_>, from: NodeId, round: u64, have: EntryId) {
         let Some(peer) = self.peers.get_mut(&from).filter(|_| round <= self.rounds.current()) else { return };
-        if step.core.has_planted(Bug::IgnoreLacks) {
+        if context.core.has_planted(Bug::IgnoreLacks) {
             return;
         }
-        let meets = step.core.log.meet(have).lsn;
+        let meets = context.core.log.meet(have).lsn;
         if meets < peer.matched {
             // Either the message is older than the acknowledgement, or the replica has lost what it had.
             if round <= peer.acked_round {
@@ -271,84 +271,87 @@ impl Owner {
         }
         if peer.rewind(meets) {
             let stream = Stream { epoch: self.epoch, round: self.rounds.current(), asks_lease: !self.is_released };
-            stream.fill(step, from, peer, &self.cache);
+            stream.fill(context, from, peer, &self.cache);
         }
-        self.answered(step, from, round);
+        self.answered(context, from, round);
     }
 
     /// A replica has heard this owner's round, and has promised nobody else anything when it did.
-    fn answered(&mut self, step: &mut Step<'_>, from: NodeId, round: u64) {
+    fn answered(&mut self, context: &mut InputContext<'_>, from: NodeId, round: u64) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.round = peer.round.max(round);
         let began_ns = match self.rounds.began_ns(round) {
-            Some(_) if step.core.has_planted(Bug::LeaseFromReceipt) => Some(step.now_ns),
+            Some(_) if context.core.has_planted(Bug::LeaseFromReceipt) => Some(context.now_ns),
             began_ns => began_ns,
         };
         if let Some(began_ns) = began_ns {
-            let until_ns = began_ns.saturating_add(step.core.settings.lease_ns);
+            let until_ns = began_ns.saturating_add(context.core.settings.lease_ns);
             peer.lease_until_ns = peer.lease_until_ns.max(until_ns);
         }
-        self.tell_confirmed(step);
-        if self.wants_round && self.confirmed_round(step.core) == self.rounds.current() {
-            self.begin_round(step);
+        self.tell_confirmed(context);
+        if self.wants_round && self.confirmed_round(context.core) == self.rounds.current() {
+            self.begin_round(context);
         }
     }
 
     /// Counts who has what, and commits.
-    pub fn advance(&mut self, step: &mut Step<'_>) -> Reign {
-        let log = &step.core.log;
+    pub fn advance(&mut self, context: &mut InputContext<'_>) -> Reign {
+        let log = &context.core.log;
         let has = |node| {
-            if node == step.core.me {
+            if node == context.core.me {
                 log.durable()
             } else {
                 self.peers.get(&node).map_or(Lsn::ZERO, |peer| peer.matched)
             }
         };
-        let reached = if step.core.has_planted(Bug::WaitForAll) {
+        let reached = if context.core.has_planted(Bug::WaitForAll) {
             log.set().voters().map(has).min()
         } else {
             log.set().reached(has)
         };
         let reached = reached.unwrap_or(Lsn::ZERO);
         // An entry of an earlier epoch that a majority holds may still be replaced. It is committed with the first of this one.
-        if reached < self.start && !step.core.has_planted(Bug::CommitOldEpoch) {
+        if reached < self.start && !context.core.has_planted(Bug::CommitOldEpoch) {
             return Reign::GoesOn;
         }
-        step.commit(reached);
-        if !self.is_serving && step.core.log.committed() >= self.start {
-            self.serve(step);
+        context.commit(reached);
+        if !self.is_serving && context.core.log.committed() >= self.start {
+            self.serve(context);
         }
-        let log = &step.core.log;
-        if log.set().is_voter(step.core.me) || log.is_set_changing() {
+        let log = &context.core.log;
+        if log.set().is_voter(context.core.me) || log.is_set_changing() {
             return Reign::GoesOn;
         }
         // The others have to hear that this node is no longer one of them.
-        self.begin_round(step);
+        self.begin_round(context);
         Reign::Ended
     }
 
     /// What was read from the log leaves.
-    pub fn log_read(&mut self, step: &mut Step<'_>, to: NodeId, after: EntryId, entries: Vec<LogEntry>) {
+    pub fn log_read(&mut self, context: &mut InputContext<'_>, to: NodeId, after: EntryId, entries: Vec<LogEntry>) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.is_reading = false;
         let stream = Stream { epoch: self.epoch, round: self.rounds.current(), asks_lease: !self.is_released };
-        if peer.before_next() == after.lsn && step.core.log.holds(after) && peer.has_room(step.core.settings.window) {
-            stream.append(step, to, peer, after, entries);
+        if peer.before_next() == after.lsn
+            && context.core.log.holds(after)
+            && peer.has_room(context.core.settings.window)
+        {
+            stream.append(context, to, peer, after, entries);
         }
-        stream.fill(step, to, peer, &self.cache);
+        stream.fill(context, to, peer, &self.cache);
     }
 
     /// A snapshot was carried; its last message follows.
-    pub fn snapshot_shipped(&mut self, step: &mut Step<'_>, to: NodeId, at: Lsn) {
-        let (set_lsn, set) = step.core.log.committed_set().clone();
-        let id = step.core.log.id_at(at).filter(|id| id.lsn <= step.core.log.committed() && set_lsn <= id.lsn);
+    pub fn snapshot_shipped(&mut self, context: &mut InputContext<'_>, to: NodeId, at: Lsn) {
+        let (set_lsn, set) = context.core.log.committed_set().clone();
+        let id = context.core.log.id_at(at).filter(|id| id.lsn <= context.core.log.committed() && set_lsn <= id.lsn);
         match (self.peers.get_mut(&to), id) {
             (Some(peer), Some(at)) if peer.sending == Sending::Snapshot => {
                 // If the message is lost, the next probe asks for another snapshot.
                 peer.sending = Sending::Probing;
                 peer.next = at.lsn.next();
                 let round = self.rounds.current();
-                step.send(to, Message::Snapshot { epoch: self.epoch, round, at, set_lsn, set });
+                context.send(to, Message::Snapshot { epoch: self.epoch, round, at, set_lsn, set });
             }
             _ => self.snapshot_failed(to),
         }
@@ -362,19 +365,19 @@ impl Owner {
     }
 
     /// Leases count no more, and those who granted them hear it.
-    pub fn release(&mut self, step: &mut Step<'_>) {
+    pub fn release(&mut self, context: &mut InputContext<'_>) {
         if !self.is_released {
             self.is_released = true;
-            self.begin_round(step);
+            self.begin_round(context);
         }
     }
 
     /// Time has passed.
-    pub fn tick(&mut self, step: &mut Step<'_>) {
-        step.note_committed();
-        let due_ns = self.rounds.last_began_ns().map_or(0, |began_ns| began_ns + step.core.settings.heartbeat_ns);
-        if step.now_ns >= due_ns {
-            self.begin_round(step);
+    pub fn tick(&mut self, context: &mut InputContext<'_>) {
+        context.note_committed();
+        let due_ns = self.rounds.last_began_ns().map_or(0, |began_ns| began_ns + context.core.settings.heartbeat_ns);
+        if context.now_ns >= due_ns {
+            self.begin_round(context);
         }
     }
 
@@ -401,41 +404,52 @@ struct Stream {
 }
 
 impl Stream {
-    fn append(self, step: &mut Step<'_>, to: NodeId, peer: &mut Peer, prev: EntryId, entries: Vec<LogEntry>) {
+    fn append(
+        self,
+        context: &mut InputContext<'_>,
+        to: NodeId,
+        peer: &mut Peer,
+        prev: EntryId,
+        entries: Vec<LogEntry>,
+    ) {
         peer.sent(&entries);
-        let committed = step.core.log.committed();
+        let committed = context.core.log.committed();
         let Stream { epoch, round, asks_lease } = self;
-        let asks_lease = asks_lease && step.core.settings.lease_ns > 0;
-        step.send(to, Message::Append { epoch, round, asks_lease, committed, prev, entries });
+        let asks_lease = asks_lease && context.core.settings.lease_ns > 0;
+        context.send(to, Message::Append { epoch, round, asks_lease, committed, prev, entries });
     }
 
     /// Sends entries for as long as the window allows. Says whether any have left.
-    fn fill(self, step: &mut Step<'_>, to: NodeId, peer: &mut Peer, cache: &Cache) -> bool {
+    fn fill(self, context: &mut InputContext<'_>, to: NodeId, peer: &mut Peer, cache: &Cache) -> bool {
         let mut has_sent = false;
-        while !peer.is_reading && peer.next <= step.core.log.last().lsn && peer.has_room(step.core.settings.window) {
-            let Some(prev) = step.core.log.id_at(peer.before_next()).filter(|id| id.lsn >= step.core.log.base().lsn)
+        while !peer.is_reading
+            && peer.next <= context.core.log.last().lsn
+            && peer.has_room(context.core.settings.window)
+        {
+            let Some(prev) =
+                context.core.log.id_at(peer.before_next()).filter(|id| id.lsn >= context.core.log.base().lsn)
             else {
                 peer.sending = Sending::Snapshot;
-                let at_least = step.core.log.committed_set().0.max(step.core.log.base().lsn);
-                step.out.push(Command::ShipSnapshot { to, at_least });
+                let at_least = context.core.log.committed_set().0.max(context.core.log.base().lsn);
+                context.out.push(Command::ShipSnapshot { to, at_least });
                 break;
             };
-            let Some(entries) = cache.after(prev, step.core.settings.message) else {
+            let Some(entries) = cache.after(prev, context.core.settings.message) else {
                 peer.is_reading = true;
-                step.out.push(Command::ReadLog { to, after: prev, bytes: step.core.settings.message.0 });
+                context.out.push(Command::ReadLog { to, after: prev, bytes: context.core.settings.message.0 });
                 break;
             };
-            self.append(step, to, peer, prev, entries);
+            self.append(context, to, peer, prev, entries);
             has_sent = true;
         }
         has_sent
     }
 
     /// An append without entries. If the replica lacks what was sent before, it says so.
-    fn heartbeat(self, step: &mut Step<'_>, to: NodeId, peer: &mut Peer) {
+    fn heartbeat(self, context: &mut InputContext<'_>, to: NodeId, peer: &mut Peer) {
         let at = if peer.sending == Sending::Snapshot { Lsn::ZERO } else { peer.before_next() };
-        let prev = step.core.log.id_at(at).unwrap_or(EntryId::ZERO);
-        self.append(step, to, peer, prev, Vec::new());
+        let prev = context.core.log.id_at(at).unwrap_or(EntryId::ZERO);
+        self.append(context, to, peer, prev, Vec::new());
     }
 }
 

@@ -6,6 +6,7 @@ use crate::candidate::{Answer, Candidate, Takeover};
 use crate::event::{Command, Event};
 use crate::following::{self, Append, Following};
 use crate::ids::{Epoch, NodeId, Promised};
+use crate::input_context::{Core, Grant, InputContext};
 use crate::log_view::LogView;
 use crate::message::Message;
 use crate::owner::{Lag, Owner, Reign};
@@ -13,7 +14,6 @@ use crate::replica_set::Change;
 use crate::resync::{Knowledge, Resync};
 use crate::settings::{Bug, Settings};
 use crate::shard_log::{Leaving, Proof, ReadTicket};
-use crate::step::{Core, Grant, Step};
 
 /// What a start finds on the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,30 +86,30 @@ impl Replica {
     /// [`Settings::clock_error_percent`]. It never goes back.
     pub fn handle(&mut self, now_ns: u64, event: Event, out: &mut Vec<Command>) {
         let Self { core, role } = self;
-        let step = &mut Step { core, now_ns, out };
+        let context = &mut InputContext { core, now_ns, out };
         let next = match event {
             Event::Received { from, message } => {
-                (from != step.core.me).then(|| role.receive(step, from, message)).flatten()
+                (from != context.core.me).then(|| role.receive(context, from, message)).flatten()
             }
             Event::Written { up_to } => {
-                if let Some(promised) = step.core.log.written(up_to) {
-                    step.core.durable_promise = promised;
+                if let Some(promised) = context.core.log.written(up_to) {
+                    context.core.durable_promise = promised;
                 }
-                role.written(step)
+                role.written(context)
             }
-            Event::Tick => role.tick(step),
-            Event::Appoint { epoch } => role.appoint(step, epoch),
+            Event::Tick => role.tick(context),
+            Event::Appoint { epoch } => role.appoint(context, epoch),
             Event::Trim { up_to } => {
-                step.core.log.trim(up_to);
+                context.core.log.trim(up_to);
                 None
             }
             Event::LogRead { to, after, mut entries } => {
                 // Whoever has read them has counted their bytes. A message of more entries would be refused.
-                entries.truncate(step.core.settings.message.1);
+                entries.truncate(context.core.settings.message.1);
                 match role {
-                    Role::Owner(owner) => owner.log_read(step, to, after, entries),
+                    Role::Owner(owner) => owner.log_read(context, to, after, entries),
                     Role::Following(following) | Role::Deposed(following) => {
-                        following.log_read(step, to, after, entries);
+                        following.log_read(context, to, after, entries);
                     }
                     Role::Candidate(_) | Role::Resyncing(_) => {}
                 }
@@ -121,7 +121,7 @@ impl Replica {
             },
             owners => {
                 if let Role::Owner(owner) = role {
-                    owner_event(owner, step, owners);
+                    owner_event(owner, context, owners);
                 }
                 None
             }
@@ -134,7 +134,7 @@ impl Replica {
     /// Replies wait for proof that this node is the owner.
     pub fn confirm(&mut self, now_ns: u64, out: &mut Vec<Command>) {
         if let Role::Owner(owner) = &mut self.role {
-            owner.confirm(&mut Step { core: &mut self.core, now_ns, out });
+            owner.confirm(&mut InputContext { core: &mut self.core, now_ns, out });
         }
     }
 
@@ -292,13 +292,13 @@ impl Replica {
 }
 
 /// Events that concern an owner only.
-fn owner_event(owner: &mut Owner, step: &mut Step<'_>, event: Event) {
+fn owner_event(owner: &mut Owner, context: &mut InputContext<'_>, event: Event) {
     match event {
-        Event::Submit { lsn, bytes } => owner.submit(step, lsn, bytes),
-        Event::RoundEnded => owner.flush(step),
-        Event::HandOver => owner.release(step),
-        Event::ChangeSet { lsn, change } => owner.change_set(step, lsn, change),
-        Event::SnapshotShipped { to, at } => owner.snapshot_shipped(step, to, at),
+        Event::Submit { lsn, bytes } => owner.submit(context, lsn, bytes),
+        Event::RoundEnded => owner.flush(context),
+        Event::HandOver => owner.release(context),
+        Event::ChangeSet { lsn, change } => owner.change_set(context, lsn, change),
+        Event::SnapshotShipped { to, at } => owner.snapshot_shipped(context, to, at),
         Event::SnapshotFailed { to } => owner.snapshot_failed(to),
         _ => {}
     }
@@ -306,110 +306,110 @@ fn owner_event(owner: &mut Owner, step: &mut Step<'_>, event: Event) {
 
 impl Role {
     /// Takes a message. Gives back the next role, if it changes.
-    fn receive(&mut self, step: &mut Step<'_>, from: NodeId, message: Message) -> Option<Role> {
+    fn receive(&mut self, context: &mut InputContext<'_>, from: NodeId, message: Message) -> Option<Role> {
         if let Message::Refusal { promised } = &message {
-            step.core.seen = step.core.seen.max(promised.epoch);
+            context.core.seen = context.core.seen.max(promised.epoch);
         }
         match self {
             Role::Following(following) | Role::Deposed(following) => {
-                follow(following, step, from, message);
+                follow(following, context, from, message);
                 None
             }
-            Role::Candidate(candidate) => stand(candidate, step, from, message),
-            Role::Owner(owner) => own(owner, step, from, message),
+            Role::Candidate(candidate) => stand(candidate, context, from, message),
+            Role::Owner(owner) => own(owner, context, from, message),
             Role::Resyncing(resync) => match message {
                 Message::ResyncAnswer { nonce, promised, owner_last, set } => {
-                    resync.answered(step, from, nonce, Knowledge { promised, owner_last, set }).map(Role::Following)
+                    resync.answered(context, from, nonce, Knowledge { promised, owner_last, set }).map(Role::Following)
                 }
                 _ => None,
             },
         }
     }
 
-    fn written(&mut self, step: &mut Step<'_>) -> Option<Role> {
+    fn written(&mut self, context: &mut InputContext<'_>) -> Option<Role> {
         match self {
             Role::Following(following) | Role::Deposed(following) => {
-                following.written(step);
+                following.written(context);
                 None
             }
-            Role::Candidate(candidate) => after(candidate.proceed(step), step),
-            Role::Owner(owner) => match owner.advance(step) {
+            Role::Candidate(candidate) => after(candidate.proceed(context), context),
+            Role::Owner(owner) => match owner.advance(context) {
                 Reign::GoesOn => None,
-                Reign::Ended => Some(give_up(step)),
+                Reign::Ended => Some(give_up(context)),
             },
             Role::Resyncing(_) => None,
         }
     }
 
-    fn tick(&mut self, step: &mut Step<'_>) -> Option<Role> {
+    fn tick(&mut self, context: &mut InputContext<'_>) -> Option<Role> {
         match self {
             Role::Following(following) | Role::Deposed(following) => {
-                following.tick(step);
+                following.tick(context);
                 None
             }
-            Role::Candidate(candidate) => after(candidate.tick(step), step),
+            Role::Candidate(candidate) => after(candidate.tick(context), context),
             Role::Owner(owner) => {
-                owner.tick(step);
+                owner.tick(context);
                 None
             }
             Role::Resyncing(resync) => {
-                resync.ask(step);
+                resync.ask(context);
                 None
             }
         }
     }
 
     /// This node is to own the shard in `epoch`.
-    fn appoint(&mut self, step: &mut Step<'_>, epoch: Epoch) -> Option<Role> {
-        let promised = step.core.promised;
+    fn appoint(&mut self, context: &mut InputContext<'_>, epoch: Epoch) -> Option<Role> {
+        let promised = context.core.promised;
         match self {
-            Role::Owner(_) | Role::Candidate(_) if promised == (Promised { epoch, to: step.core.me }) => None,
+            Role::Owner(_) | Role::Candidate(_) if promised == (Promised { epoch, to: context.core.me }) => None,
             Role::Deposed(_) | Role::Resyncing(_) => None,
             Role::Following(following) if following.is_incomplete() => None,
             Role::Following(following) if promised.epoch == epoch && following.instead().is_some() => {
                 // Said again, or whoever appoints would take the epoch for taken, and appoint this node in the next.
-                step.out.extend(following.instead().map(|best| Command::AppointInstead { best }));
+                context.out.extend(following.instead().map(|best| Command::AppointInstead { best }));
                 None
             }
             _ if epoch <= promised.epoch => {
                 // An epoch that this node has begun once is not begun again: it would make other entries of the same names.
-                step.out.push(Command::EpochTaken { promised });
+                context.out.push(Command::EpochTaken { promised });
                 None
             }
-            Role::Owner(_) => Some(give_up(step)),
-            Role::Following(_) | Role::Candidate(_) => Some(Role::Candidate(Candidate::begin(step, epoch))),
+            Role::Owner(_) => Some(give_up(context)),
+            Role::Following(_) | Role::Candidate(_) => Some(Role::Candidate(Candidate::begin(context, epoch))),
         }
     }
 }
 
 /// The role after a step of a takeover, if it changes.
-fn after(takeover: Takeover, step: &mut Step<'_>) -> Option<Role> {
+fn after(takeover: Takeover, context: &mut InputContext<'_>) -> Option<Role> {
     match takeover {
         Takeover::GoesOn => None,
-        Takeover::Leads => Some(Role::Owner(Box::new(Owner::begin(step)))),
+        Takeover::Leads => Some(Role::Owner(Box::new(Owner::begin(context)))),
         Takeover::Fails(instead) => Some(Role::Following(Following::failed(instead))),
     }
 }
 
 /// The reign is over: the shard in memory may hold what will never be.
-fn give_up(step: &mut Step<'_>) -> Role {
-    step.out.push(Command::GiveUp { epoch: step.core.promised.epoch });
+fn give_up(context: &mut InputContext<'_>) -> Role {
+    context.out.push(Command::GiveUp { epoch: context.core.promised.epoch });
     Role::Deposed(Following::default())
 }
 
 /// A follower, learner or deposed owner takes a message.
-fn follow(following: &mut Following, step: &mut Step<'_>, from: NodeId, message: Message) {
+fn follow(following: &mut Following, context: &mut InputContext<'_>, from: NodeId, message: Message) {
     match message {
         Message::Append { epoch, round, asks_lease, committed, prev, entries } => {
-            following.append(step, from, epoch, &Append { round, asks_lease, committed, prev, entries: &entries });
+            following.append(context, from, epoch, &Append { round, asks_lease, committed, prev, entries: &entries });
         }
-        Message::Snapshot { .. } => following.snapshot(step, from, message),
-        Message::PromiseRequest { epoch } => following.promise_request(step, from, epoch),
-        Message::Fetch { epoch, after } => following.fetch(step, from, epoch, after),
+        Message::Snapshot { .. } => following.snapshot(context, from, message),
+        Message::PromiseRequest { epoch } => following.promise_request(context, from, epoch),
+        Message::Fetch { epoch, after } => following.fetch(context, from, epoch, after),
         Message::PreVote { epoch } => {
-            following::pre_vote(step, from, epoch, !following.is_incomplete());
+            following::pre_vote(context, from, epoch, !following.is_incomplete());
         }
-        Message::Resync { nonce } => following::resync(step, from, nonce, false),
+        Message::Resync { nonce } => following::resync(context, from, nonce, false),
         Message::Ack { .. }
         | Message::Lacks { .. }
         | Message::Refusal { .. }
@@ -422,37 +422,37 @@ fn follow(following: &mut Following, step: &mut Step<'_>, from: NodeId, message:
 }
 
 /// A candidate takes a message.
-fn stand(candidate: &mut Candidate, step: &mut Step<'_>, from: NodeId, message: Message) -> Option<Role> {
-    let mine = step.core.promised;
+fn stand(candidate: &mut Candidate, context: &mut InputContext<'_>, from: NodeId, message: Message) -> Option<Role> {
+    let mine = context.core.promised;
     match message {
         Message::Append { epoch, .. } | Message::Snapshot { epoch, .. } | Message::PromiseRequest { epoch } => {
             // An owner of the same epoch has won it: two nodes nominated themselves to it.
             let is_owner = !matches!(message, Message::PromiseRequest { .. });
             if epoch > mine.epoch || epoch == mine.epoch && is_owner {
                 let mut following = Following::default();
-                follow(&mut following, step, from, message);
+                follow(&mut following, context, from, message);
                 return Some(Role::Following(following));
             }
-            step.refuse(from);
+            context.refuse(from);
         }
         Message::Refusal { promised } if promised.epoch >= mine.epoch && promised != mine => {
-            step.out.push(Command::EpochTaken { promised });
+            context.out.push(Command::EpochTaken { promised });
             return Some(Role::Following(Following::default()));
         }
         Message::Promise { epoch, last, set_lsn, set } => {
-            let takeover = candidate.promised(step, from, epoch, Answer { last, set_lsn, set });
-            return after(takeover, step);
+            let takeover = candidate.promised(context, from, epoch, Answer { last, set_lsn, set });
+            return after(takeover, context);
         }
         Message::Entries { epoch, prev, entries } => {
-            let takeover = candidate.entries(step, from, epoch, prev, &entries);
-            return after(takeover, step);
+            let takeover = candidate.entries(context, from, epoch, prev, &entries);
+            return after(takeover, context);
         }
         Message::Trimmed { epoch } => {
-            let takeover = candidate.trimmed(step, from, epoch);
-            return after(takeover, step);
+            let takeover = candidate.trimmed(context, from, epoch);
+            return after(takeover, context);
         }
-        Message::PreVote { epoch } => following::pre_vote(step, from, epoch, true),
-        Message::Resync { nonce } => following::resync(step, from, nonce, false),
+        Message::PreVote { epoch } => following::pre_vote(context, from, epoch, true),
+        Message::Resync { nonce } => following::resync(context, from, nonce, false),
         Message::Ack { .. }
         | Message::Lacks { .. }
         | Message::Refusal { .. }
@@ -464,31 +464,31 @@ fn stand(candidate: &mut Candidate, step: &mut Step<'_>, from: NodeId, message: 
 }
 
 /// An owner takes a message.
-fn own(owner: &mut Owner, step: &mut Step<'_>, from: NodeId, message: Message) -> Option<Role> {
-    let mine = step.core.promised.epoch;
-    let serves_on = step.core.has_planted(Bug::ServeDeposed);
+fn own(owner: &mut Owner, context: &mut InputContext<'_>, from: NodeId, message: Message) -> Option<Role> {
+    let mine = context.core.promised.epoch;
+    let serves_on = context.core.has_planted(Bug::ServeDeposed);
     match message {
         Message::Append { epoch, .. } | Message::Snapshot { epoch, .. } | Message::PromiseRequest { epoch } => {
             if epoch > mine && !serves_on {
-                let Role::Deposed(mut following) = give_up(step) else { return None };
-                follow(&mut following, step, from, message);
+                let Role::Deposed(mut following) = give_up(context) else { return None };
+                follow(&mut following, context, from, message);
                 return Some(Role::Deposed(following));
             }
             if epoch == mine && !matches!(message, Message::PromiseRequest { .. }) {
-                step.broken("another node owns the epoch of this owner");
+                context.broken("another node owns the epoch of this owner");
             } else if !serves_on {
-                step.refuse(from);
+                context.refuse(from);
             }
         }
-        Message::Refusal { promised } if promised.epoch > mine && !serves_on => return Some(give_up(step)),
+        Message::Refusal { promised } if promised.epoch > mine && !serves_on => return Some(give_up(context)),
         Message::Ack { epoch, round, durable } if epoch == mine => {
-            if owner.acked(step, from, round, durable) == Reign::Ended {
-                return Some(give_up(step));
+            if owner.acked(context, from, round, durable) == Reign::Ended {
+                return Some(give_up(context));
             }
         }
-        Message::Lacks { epoch, round, have } if epoch == mine => owner.lacks(step, from, round, have),
-        Message::PreVote { epoch } => following::pre_vote(step, from, epoch, false),
-        Message::Resync { nonce } => following::resync(step, from, nonce, true),
+        Message::Lacks { epoch, round, have } if epoch == mine => owner.lacks(context, from, round, have),
+        Message::PreVote { epoch } => following::pre_vote(context, from, epoch, false),
+        Message::Resync { nonce } => following::resync(context, from, nonce, true),
         Message::Ack { .. }
         | Message::Lacks { .. }
         | Message::Refusal { .. }

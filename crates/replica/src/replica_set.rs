@@ -203,7 +203,7 @@ mod tests {
         let walk = |mut set: ReplicaSet, wanted: &[u16], me: u16| {
             let mut steps = 0;
             while let Some(change) = set.step_to(&nodes(wanted), NodeId(me)) {
-                set = set.after(change).expect("a step that changes something");
+                set = set.after(change).expect("a context that changes something");
                 assert!(set.is_voter(NodeId(me)) && set.voters().count() >= 3, "{set:?}");
                 steps += 1;
                 assert!(steps < 20);

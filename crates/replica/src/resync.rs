@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::following::Following;
 use crate::ids::{EntryId, NodeId, Promised};
+use crate::input_context::InputContext;
 use crate::message::Message;
 use crate::replica_set::ReplicaSet;
-use crate::step::Step;
 
 /// What another replica knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,19 +36,19 @@ impl Resync {
     }
 
     /// Asks everybody known.
-    pub fn ask(&self, step: &mut Step<'_>) {
-        let sets = self.answers.values().map(|answer| &answer.set).chain([step.core.log.set()]);
+    pub fn ask(&self, context: &mut InputContext<'_>) {
+        let sets = self.answers.values().map(|answer| &answer.set).chain([context.core.log.set()]);
         let known: BTreeSet<NodeId> = sets.flat_map(ReplicaSet::members).collect();
-        let me = step.core.me;
+        let me = context.core.me;
         for node in known.into_iter().filter(|node| *node != me) {
-            step.send(node, Message::Resync { nonce: self.nonce });
+            context.send(node, Message::Resync { nonce: self.nonce });
         }
     }
 
     /// Somebody has answered. Gives back the follower that this replica is now, if it knows enough.
     pub fn answered(
         &mut self,
-        step: &mut Step<'_>,
+        context: &mut InputContext<'_>,
         from: NodeId,
         nonce: u64,
         knowledge: Knowledge,
@@ -57,12 +57,12 @@ impl Resync {
             return None;
         }
         self.answers.insert(from, knowledge);
-        let (promised, target) = self.owner(step.core.me)?;
-        if promised.epoch < step.core.promised.epoch {
+        let (promised, target) = self.owner(context.core.me)?;
+        if promised.epoch < context.core.promised.epoch {
             return None;
         }
-        if promised.epoch > step.core.promised.epoch {
-            step.promise(promised);
+        if promised.epoch > context.core.promised.epoch {
+            context.promise(promised);
         }
         Some(Following::up_to(target))
     }

@@ -365,6 +365,11 @@ pub(crate) fn greet(settings: &Settings, node: &Node) {
     } else if let Some(address) = settings.s3 {
         println!("  S3        {scheme}://{address}  (users: millrace s3 user add NAME)");
     }
+    if let Some(clock) = &settings.node.test_clock {
+        let what = "TEST CLOCK: whoever administers the node moves its time, which stays in its data";
+        tracing::warn!(ahead_ms = clock.ahead_ms(), "{what}");
+        println!("  {what}");
+    }
     println!("  apps      {base}/apps      api  {base}/openapi.json      metrics  {base}/metrics");
     for line in suggestions(&base, &settings.apps) {
         println!("  {line}");

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use millrace_io::TestClock;
 use millrace_node::{Durability, NodeOptions};
 use millrace_peers::listens_at;
 
@@ -55,14 +57,11 @@ impl Settings {
         let data = named.cluster_data.unwrap_or_else(|| data_directory(named.data));
         let mut node = NodeOptions::new(data.clone());
         if let Some(cores) = named.cores {
-            if !(1..=512).contains(&cores) {
-                return Err(format!("--cores {cores} is outside 1 to 512").into());
-            }
-            node.cores = cores;
+            node.cores = cores_of(cores)?;
         }
         node.shards = named.shards;
         let (mut own_address, mut s3) = (None, named.s3);
-        if let Some(cluster::Place { http, s3: own_s3, shards, options }) = in_cluster {
+        if let Some(cluster::NodeSetup { http, s3: own_s3, shards, options }) = in_cluster {
             own_address = Some(listens_at(&http)?);
             s3 = own_s3.as_deref().map(listens_at).transpose()?;
             (node.shards, node.cluster) = (Some(shards), Some(options));
@@ -87,6 +86,7 @@ impl Settings {
             }
             node.queue_ms = queue_ms;
         }
+        node.test_clock = test_clock(named.test_clock, node.cluster.is_some())?;
         let tls = tls_files(named.tls_certificate, named.tls_key)?;
         let key_file = named.keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
         let are_keys_named = named.keys.is_some();
@@ -121,6 +121,13 @@ impl Settings {
     }
 }
 
+fn cores_of(cores: usize) -> Result<usize, Failure> {
+    if !(1..=512).contains(&cores) {
+        return Err(format!("--cores {cores} is outside 1 to 512").into());
+    }
+    Ok(cores)
+}
+
 /// Whether S3 is served by the store that keeps nothing.
 ///
 /// # Errors
@@ -130,6 +137,21 @@ fn is_null_store(asked: Option<bool>, s3: Option<SocketAddr>) -> Result<bool, Fa
         (true, None) => Err("--s3-anonymous-null-store needs --s3: it is what answers there".into()),
         (is_null_store, _) => Ok(is_null_store),
     }
+}
+
+/// The clock that tests move, ahead by so much.
+///
+/// # Errors
+/// In a cluster, whose leases count on clocks that pass alike; or if it is too far ahead.
+fn test_clock(ahead_ms: Option<u64>, in_cluster: bool) -> Result<Option<Arc<TestClock>>, Failure> {
+    let Some(ahead_ms) = ahead_ms else { return Ok(None) };
+    if in_cluster {
+        return Err(
+            "--test-clock is for a node by itself: the nodes of a cluster count on clocks that nobody moves".into()
+        );
+    }
+    let too_far = || format!("--test-clock={ahead_ms} is more than {}", TestClock::LONGEST_MS);
+    Ok(Some(Arc::new(TestClock::ahead_by(ahead_ms).ok_or_else(too_far)?)))
 }
 
 /// How long a day of lifecycle rules is.
@@ -168,7 +190,7 @@ fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Optio
 ///
 /// # Errors
 /// A sentence that names what is wrong.
-fn place_in_cluster(named: &SettingsFile) -> Result<cluster::Place, Failure> {
+fn place_in_cluster(named: &SettingsFile) -> Result<cluster::NodeSetup, Failure> {
     if named.data.is_some() || named.http.is_some() || named.s3.is_some() || named.shards.is_some() {
         let what = "--cluster-data says itself where the data is, where to listen, --s3 included, and how many shards there are";
         return Err(what.into());
@@ -308,6 +330,25 @@ mod tests {
             assert!(rows.iter().any(|row| is_it(&row)), "--{flag}, {variable}, {key}: {known}");
         }
         assert!(keys.len() > 10, "{known}");
+    }
+
+    #[test]
+    fn a_clock_for_tests_is_of_a_node_by_itself_and_said_on_purpose() {
+        let of = |words: &[&str]| {
+            let cli =
+                Cli::try_parse_from([&["millrace", "serve"], words].concat()).map_err(|error| error.to_string())?;
+            let crate::cli::Command::Serve(args) = cli.command else { return Err("serve".to_owned()) };
+            let node = Settings::of(&args).map_err(|error| error.to_string())?.node;
+            Ok(node.test_clock.map(|clock| clock.ahead_ms()))
+        };
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&["--test-clock"]), Ok(Some(0)));
+        assert_eq!(of(&["--test-clock=5000"]), Ok(Some(5000)));
+        assert!(of(&["--test-clock=-1"]).is_err());
+        let too_far = of(&[&format!("--test-clock={}", u64::MAX)]).expect_err("a hundred years");
+        assert!(too_far.contains("--test-clock="), "{too_far}");
+        let refused = test_clock(Some(0), true).expect_err("a cluster").to_string();
+        assert!(refused.contains("--test-clock") && refused.contains("cluster"), "{refused}");
     }
 
     fn no_keys() -> KeysArgs {

@@ -133,6 +133,13 @@ macro_rules! with_settings {
                 guide "connections that may be open"
             }
             {
+                test_clock: Option<u64>, "MILLRACE_TEST_CLOCK", "MS",
+                "Only for tests: a clock that POST /clock.json moves ahead, and how many milliseconds it is ahead at the start",
+                guide "only for tests: a clock that [`POST /clock.json`](#a-clock-for-tests) moves ahead, and by how much it is \
+                       ahead at the start. `--test-clock` alone is 0",
+                arg(num_args = 0..=1, require_equals = true, default_missing_value = "0")
+            }
+            {
                 log: Option<String>, "MILLRACE_LOG", "FILTER", default "info",
                 "What to log: error, warn, info, debug, or a filter as of tracing's EnvFilter",
                 guide "what to log: `error`, `warn`, `info`, `debug`, or a filter as of tracing's \

@@ -7,7 +7,8 @@
 use millrace_base::UnixMillis;
 
 /// See the module's documentation.
-pub(crate) struct ShardClock {
+#[derive(Debug)]
+pub struct ShardClock {
     /// What it has shown when it last agreed with the machine's clock; first, the time of the shard's last entry.
     base: UnixMillis,
     /// What the monotonic clock showed then. `None`: nobody has looked yet.
@@ -18,12 +19,13 @@ pub(crate) struct ShardClock {
 
 impl ShardClock {
     /// A clock that shows no earlier time than this one.
-    pub(crate) fn after(time: UnixMillis) -> Self {
+    #[must_use]
+    pub fn after(time: UnixMillis) -> Self {
         Self { base: time, at_ms: None, lead_ms: 0 }
     }
 
     /// The time, when the machine's two clocks show this.
-    pub(crate) fn look(&mut self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
+    pub fn look(&mut self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
         let time = self.at(machine, monotonic_ms);
         self.lead_ms = time.0 - machine.0;
         if self.lead_ms > 0 {
@@ -38,6 +40,12 @@ impl ShardClock {
     pub(crate) fn at(&self, machine: UnixMillis, monotonic_ms: u64) -> UnixMillis {
         let passed_ms = monotonic_ms.saturating_sub(self.at_ms.unwrap_or(monotonic_ms));
         machine.max(self.base.plus(passed_ms / 2))
+    }
+
+    /// By how much it is ahead of the machine's clock when the machine's two clocks show this.
+    #[must_use]
+    pub fn lead_at_ms(&self, machine: UnixMillis, monotonic_ms: u64) -> u64 {
+        self.at(machine, monotonic_ms).0.saturating_sub(machine.0)
     }
 
     /// By how much it was ahead of the machine's clock at the last look.
@@ -79,6 +87,16 @@ mod tests {
         );
         assert_eq!(clock.look(UnixMillis(1_001), 13_150), UnixMillis(17_049));
         assert_eq!(clock.look(UnixMillis(1_002), 13_151), UnixMillis(17_050));
+    }
+
+    #[test]
+    fn it_says_how_far_it_is_ahead_without_a_look() {
+        let mut clock = ShardClock::after(UnixMillis(10_000));
+        clock.look(UnixMillis(4_000), 50);
+        assert_eq!(clock.lead_at_ms(UnixMillis(4_000), 50), 6_000);
+        assert_eq!(clock.lead_at_ms(UnixMillis(8_000), 4_050), 4_000);
+        assert_eq!(clock.lead_at_ms(UnixMillis(16_000), 12_050), 0, "it has caught up");
+        assert_eq!(clock.lead_at_ms(UnixMillis(20_000), 16_050), 0);
     }
 
     #[test]

@@ -65,6 +65,7 @@ mod typed_reply;
 mod workflows;
 mod world;
 
+pub use clock::ShardClock;
 pub use execution::{UnplacedRoute, UnplacedStep};
 pub use failures::WORKFLOW_ENDS;
 pub use figures::Figures;

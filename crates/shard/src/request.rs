@@ -142,7 +142,7 @@ impl ListedWorkflow {
     }
 }
 
-/// What is known of a workflow beside its outcome.
+/// What is known of a workflow beside its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowView {
     /// What it is. One that never began has no version, and began at 0.
@@ -282,9 +282,9 @@ pub struct OffloadTicket {
     pub shard: Option<ShardId>,
     /// The invocation.
     pub nonce: u64,
-    /// The frame that waits.
+    /// The activation that waits.
     pub activation: ActivationId,
-    /// Which life of the frame: its number is used again, also when the invocation starts again.
+    /// Tells the activation from others that had its number: one is used again, also when the invocation starts again.
     pub instance: u64,
     /// What it waits for.
     pub operation: OperationId,

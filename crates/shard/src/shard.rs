@@ -156,6 +156,12 @@ impl Shard {
         self.rows.clock_mut().look(machine, monotonic_ms)
     }
 
+    /// By how much the shard's time is ahead of the machine's clock when the machine's two clocks show this.
+    #[must_use]
+    pub fn clock_lead_ms(&self, machine: UnixMillis, monotonic_ms: u64) -> u64 {
+        self.rows.clock().lead_at_ms(machine, monotonic_ms)
+    }
+
     /// The time here of a request that began when the machine's clocks showed this: no time that the shard has left behind.
     #[must_use]
     pub fn time_of(&self, machine: UnixMillis, began_ms: u64) -> UnixMillis {

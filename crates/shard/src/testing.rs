@@ -8,7 +8,7 @@ use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
 use millrace_format::{Entry, MessageRecord};
 use millrace_func::{
     ActivationId, App, Catalog, Engine, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel, NestedCall,
-    Offload, OperationId, Output, Program, Service, Start, Step, WORKER_FILE, WorkerTurn,
+    Offload, OperationId, Output, Program, Service, Start, TurnResult, WORKER_FILE, WorkerTurn,
 };
 use millrace_store::{MemoryCheckpoint, Store};
 
@@ -160,13 +160,13 @@ impl Engine for CallEngine {
 
     fn unload(&self, _program: Program) {}
 
-    fn start(&self, _activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         match start {
             Start::Handler { id, input, .. } if !input.is_empty() && input != b"null" => {
                 let called = host.call(NestedCall { handler: id, key: input.to_vec(), input: Bytes::new() });
-                called.map_or_else(|error| Step::Done(Err(error)), |_| Step::Waiting)
+                called.map_or_else(|error| TurnResult::Done(Err(error)), |_| TurnResult::Waiting)
             }
-            _ => Step::Done(Ok(Output::Value(Bytes::from_static(b"null")))),
+            _ => TurnResult::Done(Ok(Output::Value(Bytes::from_static(b"null")))),
         }
     }
 
@@ -176,8 +176,8 @@ impl Engine for CallEngine {
         _: OperationId,
         result: Result<Bytes, Error>,
         _host: &mut dyn Host,
-    ) -> Step {
-        Step::Done(result.map(Output::Value))
+    ) -> TurnResult {
+        TurnResult::Done(result.map(Output::Value))
     }
 
     fn cancel(&self, _activation: ActivationId) {}

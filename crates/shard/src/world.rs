@@ -54,18 +54,18 @@ pub trait Entropy {
     fn draw(&self, nonce: u64, index: u32) -> u64;
 
     /// The `index`-th 64 bits that belong to a route's idempotency key (its fingerprint): the same
-    /// for as long as outcomes are kept, across restarts.
+    /// for as long as results are kept, across restarts.
     fn draw_keyed(&self, key: u64, index: u32) -> u64;
 }
 
-/// Hands out frame numbers, unique among the live frames of one engine.
+/// Hands out activation numbers, unique among the live activations of one engine.
 #[derive(Debug, Default)]
 pub struct ActivationIds {
     live: Slab<()>,
 }
 
 impl ActivationIds {
-    /// A number no live frame has.
+    /// A number no live activation has.
     pub(crate) fn take(&mut self) -> ActivationId {
         let index = self.live.insert(());
         ActivationId(u32::try_from(index).expect("far fewer frames than 2^32 fit in memory"))
@@ -76,7 +76,7 @@ impl ActivationIds {
         self.live.remove(activation.0 as usize);
     }
 
-    /// How many frames are live.
+    /// How many activations are live.
     #[must_use]
     pub fn live(&self) -> usize {
         self.live.len()
@@ -89,7 +89,7 @@ pub struct World<'a> {
     pub engine: &'a dyn Engine,
     /// What names mean.
     pub catalog: &'a Catalog,
-    /// Frame numbers of `engine`.
+    /// Activation numbers of `engine`.
     pub activations: &'a mut ActivationIds,
     /// Unpredictable bits.
     pub entropy: &'a dyn Entropy,

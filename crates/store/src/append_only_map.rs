@@ -36,14 +36,14 @@ const FRESH: u32 = 1 << 31;
 
 /// Where a record lies. Later records have greater places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct RecordPosition {
     segment: u32,
     offset: u32,
 }
 
 struct Slot {
     hash: u32,
-    place: Place,
+    place: RecordPosition,
 }
 
 /// Records one behind the other. A segment without capacity has been freed.
@@ -89,13 +89,13 @@ pub(crate) struct AppendOnlyMap {
     live_count: usize,
     segment_bytes: usize,
     /// Records before this place are in the checkpoint or in a chunk on its way there.
-    taken: Place,
+    taken: RecordPosition,
     /// Records before this place have once been in a chunk. So there may be a row, whatever happened to the chunk.
-    handed_out: Place,
+    handed_out: RecordPosition,
     /// Records before this place are in the checkpoint.
-    confirmed: Place,
+    confirmed: RecordPosition,
     /// Records before this place have been visited.
-    visited: Place,
+    visited: RecordPosition,
 }
 
 fn table_hash(hash: u32) -> u64 {
@@ -133,10 +133,10 @@ impl AppendOnlyMap {
             first: 0,
             live_count: 0,
             segment_bytes: 0,
-            taken: Place::default(),
-            handed_out: Place::default(),
-            confirmed: Place::default(),
-            visited: Place::default(),
+            taken: RecordPosition::default(),
+            handed_out: RecordPosition::default(),
+            confirmed: RecordPosition::default(),
+            visited: RecordPosition::default(),
         }
     }
 
@@ -156,16 +156,16 @@ impl AppendOnlyMap {
         &mut self.segments[index as usize]
     }
 
-    fn record(&self, place: Place) -> Record<'_> {
+    fn record(&self, place: RecordPosition) -> Record<'_> {
         self.segments[(place.segment - self.first) as usize].record(place.offset)
     }
 
-    fn find(&self, hash: u32, name: &[u8]) -> Option<Place> {
+    fn find(&self, hash: u32, name: &[u8]) -> Option<RecordPosition> {
         let is_it = |slot: &Slot| slot.hash == hash && self.record(slot.place).name == name;
         self.index.find(table_hash(hash), is_it).map(|slot| slot.place)
     }
 
-    fn is_current(&self, place: Place, hash: u32) -> bool {
+    fn is_current(&self, place: RecordPosition, hash: u32) -> bool {
         self.index.find(table_hash(hash), |slot| slot.place == place).is_some()
     }
 
@@ -233,7 +233,14 @@ impl AppendOnlyMap {
         }
     }
 
-    fn append(&mut self, hash: u32, name: &[u8], value: Option<&[u8]>, is_fresh: bool, sizes: &mut Sizes) -> Place {
+    fn append(
+        &mut self,
+        hash: u32,
+        name: &[u8],
+        value: Option<&[u8]>,
+        is_fresh: bool,
+        sizes: &mut Sizes,
+    ) -> RecordPosition {
         let value_bytes = value.unwrap_or_default();
         let bytes = HEAD_BYTES + name.len() + value_bytes.len();
         let is_full = |segment: &Segment| segment.bytes.capacity() - segment.bytes.len() < bytes;
@@ -260,7 +267,7 @@ impl AppendOnlyMap {
         segment.tombstones += usize::from(value.is_none());
         segment.dirty_bytes += bytes;
         sizes.dirty += bytes;
-        Place { segment: number, offset }
+        RecordPosition { segment: number, offset }
     }
 
     /// The number of the last segment; there is always one.
@@ -269,7 +276,7 @@ impl AppendOnlyMap {
     }
 
     /// The record at `place` is no longer the newest of its name.
-    fn discount(&mut self, place: Place, was_live: bool) {
+    fn discount(&mut self, place: RecordPosition, was_live: bool) {
         let segment = self.segment_mut(place.segment);
         segment.current -= 1;
         segment.tombstones -= usize::from(!was_live);
@@ -277,7 +284,7 @@ impl AppendOnlyMap {
     }
 
     /// Memory no longer holds the name of the record at `place`.
-    fn forget(&mut self, place: Place, hash: u32, sizes: &mut Sizes) {
+    fn forget(&mut self, place: RecordPosition, hash: u32, sizes: &mut Sizes) {
         if let Ok(slot) = self.index.find_entry(table_hash(hash), |slot| slot.place == place) {
             slot.remove();
             sizes.resident -= SLOT_BYTES;
@@ -303,34 +310,34 @@ impl AppendOnlyMap {
     }
 
     /// The place of the next record at `place` or later, or the end.
-    fn next(&self, mut place: Place) -> Place {
+    fn next(&self, mut place: RecordPosition) -> RecordPosition {
         if place.segment < self.first {
-            place = Place { segment: self.first, offset: 0 };
+            place = RecordPosition { segment: self.first, offset: 0 };
         }
         while let Some(segment) = self.segment(place.segment)
             && place.offset as usize >= segment.bytes.len()
             && place.segment < self.last()
         {
-            place = Place { segment: place.segment + 1, offset: 0 };
+            place = RecordPosition { segment: place.segment + 1, offset: 0 };
         }
         place
     }
 
     /// The place behind the last record.
-    pub(crate) fn end(&self) -> Place {
+    pub(crate) fn end(&self) -> RecordPosition {
         match self.segments.back() {
-            Some(last) => Place { segment: self.last(), offset: length(last.bytes.len()) },
-            None => Place { segment: self.first, offset: 0 },
+            Some(last) => RecordPosition { segment: self.last(), offset: length(last.bytes.len()) },
+            None => RecordPosition { segment: self.first, offset: 0 },
         }
     }
 
     /// The place before which all records have been taken.
-    pub(crate) fn taken(&self) -> Place {
+    pub(crate) fn taken(&self) -> RecordPosition {
         self.taken
     }
 
     /// Gives the next field before `end` that the checkpoint lacks to `take`. Returns whether there was one.
-    pub(crate) fn take_next(&mut self, end: Place, mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
+    pub(crate) fn take_next(&mut self, end: RecordPosition, mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
         loop {
             let place = self.next(self.taken);
             self.taken = place;
@@ -339,7 +346,7 @@ impl AppendOnlyMap {
                 return false;
             }
             let record = self.record(place);
-            let next = Place { offset: place.offset + record.length, ..place };
+            let next = RecordPosition { offset: place.offset + record.length, ..place };
             let is_current = self.is_current(place, record.hash);
             if is_current {
                 take(record.name, record.value);
@@ -354,14 +361,14 @@ impl AppendOnlyMap {
 
     /// The checkpoint holds everything before `to`. The call subtracts its work from `left`, and returns whether it has
     /// reached the end.
-    pub(crate) fn confirm(&mut self, to: Place, left: &mut usize, sizes: &mut Sizes) -> bool {
+    pub(crate) fn confirm(&mut self, to: RecordPosition, left: &mut usize, sizes: &mut Sizes) -> bool {
         while self.confirmed < to {
             if *left == 0 {
                 return false;
             }
-            let Place { segment: number, offset } = self.confirmed;
+            let RecordPosition { segment: number, offset } = self.confirmed;
             if number < self.first {
-                self.confirmed = Place { segment: self.first, offset: 0 };
+                self.confirmed = RecordPosition { segment: self.first, offset: 0 };
                 continue;
             }
             let segment = self.segment_mut(number);
@@ -374,7 +381,7 @@ impl AppendOnlyMap {
             if number == to.segment {
                 self.confirmed = to;
             } else {
-                self.confirmed = Place { segment: number + 1, offset: 0 };
+                self.confirmed = RecordPosition { segment: number + 1, offset: 0 };
                 *left = left.saturating_sub(self.drop_tombstones(number, sizes));
             }
         }
@@ -393,7 +400,7 @@ impl AppendOnlyMap {
     }
 
     fn forget_all(&mut self, number: u32, sizes: &mut Sizes, is_meant: impl Fn(&Record<'_>) -> bool) {
-        let mut place = Place { segment: number, offset: 0 };
+        let mut place = RecordPosition { segment: number, offset: 0 };
         while let Some(segment) = self.segment(number).filter(|segment| (place.offset as usize) < segment.bytes.len()) {
             let record = segment.record(place.offset);
             let (hash, length, is_meant) = (record.hash, record.length, is_meant(&record));

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use millrace_base::{Lsn, UnixMillis};
 
-use crate::append_only_map::Place;
+use crate::append_only_map::RecordPosition;
 use crate::fields::Fields;
 use crate::many::Names;
 use crate::row::{TIME_FIELD, encode_time, successor, time_entity};
@@ -46,7 +46,7 @@ struct Inside {
 enum Rest {
     Names(Names),
     /// Those of an append-only map up to here.
-    Until(Place),
+    Until(RecordPosition),
 }
 
 /// What a chunk took.
@@ -58,7 +58,7 @@ pub(crate) struct Taken {
     /// Fields taken of large entities.
     names: Vec<(u32, Vec<Box<[u8]>>)>,
     /// Up to where fields were taken of an append-only map.
-    append_only_maps: VecDeque<(u32, Place)>,
+    append_only_maps: VecDeque<(u32, RecordPosition)>,
 }
 
 /// Entities looked up at a time.

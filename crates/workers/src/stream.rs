@@ -67,6 +67,11 @@ impl Stream {
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         let mut tick = Instant::now() + ASKED_EVERY;
         loop {
+            while let Some(said) = self.frames.next_said() {
+                if let Said::Turn(_, turn) = said {
+                    return turn;
+                }
+            }
             let came = timeout_at(tick.min(deadline), self.duplex.next()).await;
             let now_ms = self.now_ms();
             match came {
@@ -82,11 +87,6 @@ impl Stream {
                     tick = Instant::now() + ASKED_EVERY;
                     self.frames.look_after(now_ms);
                     self.ask();
-                }
-            }
-            while let Some(said) = self.frames.next_said() {
-                if let Said::Turn(_, turn) = said {
-                    return turn;
                 }
             }
         }

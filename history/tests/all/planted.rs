@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 use millrace_history::AnomalyKind::{self, *};
 use millrace_history::CycleClass::{G0, G1c, G2, GSingle};
 use millrace_history::Order::{Data, Process, Realtime};
-use millrace_history::{Fact, Found, History, Step, Value, verdict};
+use millrace_history::{Access, Fact, Found, History, Value, verdict};
 
 /// An operation of a separate client (`process`), from `begin` to `end`.
-struct Do(u64, u64, u64, Vec<(Step, Found)>);
+struct Do(u64, u64, u64, Vec<(Access, Found)>);
 
 fn history(operations: Vec<Do>) -> History {
     let mut history = History::new();
     for Do(process, begin, end, steps) in operations {
-        let (steps, found): (Vec<Step>, Vec<Found>) = steps.into_iter().unzip();
+        let (steps, found): (Vec<Access>, Vec<Found>) = steps.into_iter().unzip();
         let id = history.invoke(process, steps, begin);
         history.ok(id, found, end);
     }
     history
 }
 
-fn failed(mut history: History, steps: Vec<Step>) -> History {
+fn failed(mut history: History, steps: Vec<Access>) -> History {
     let id = history.invoke(99, steps, 0);
     history.fail(id, "aborted", 100);
     history
 }
 
-fn unknown(mut history: History, steps: Vec<Step>) -> History {
+fn unknown(mut history: History, steps: Vec<Access>) -> History {
     let id = history.invoke(98, steps, 0);
     history.unknown(id, "timed out", 100);
     history
@@ -37,32 +37,32 @@ fn with(mut history: History, fact: Fact) -> History {
     history
 }
 
-fn append(key: &str, value: i64) -> (Step, Found) {
-    (Step::append(key, value), Found::Done)
+fn append(key: &str, value: i64) -> (Access, Found) {
+    (Access::append(key, value), Found::Done)
 }
 
-fn list(key: &str, values: &[i64]) -> (Step, Found) {
-    (Step::read_list(key), Found::list(values.iter().copied()))
+fn list(key: &str, values: &[i64]) -> (Access, Found) {
+    (Access::read_list(key), Found::list(values.iter().copied()))
 }
 
-fn write(key: &str, value: i64) -> (Step, Found) {
-    (Step::write(key, value), Found::Done)
+fn write(key: &str, value: i64) -> (Access, Found) {
+    (Access::write(key, value), Found::Done)
 }
 
-fn read(key: &str, value: i64) -> (Step, Found) {
-    (Step::read(key), if value == 0 { Found::Value(None) } else { Found::value(value) })
+fn read(key: &str, value: i64) -> (Access, Found) {
+    (Access::read(key), if value == 0 { Found::Value(None) } else { Found::value(value) })
 }
 
-fn increment(key: &str, before: i64) -> (Step, Found) {
-    (Step::increment(key), Found::Number(before))
+fn increment(key: &str, before: i64) -> (Access, Found) {
+    (Access::increment(key), Found::Number(before))
 }
 
-fn count(key: &str, value: i64) -> (Step, Found) {
-    (Step::count(key), Found::Number(value))
+fn count(key: &str, value: i64) -> (Access, Found) {
+    (Access::count(key), Found::Number(value))
 }
 
 /// All operations at once: no order in time helps.
-fn together(transactions: Vec<Vec<(Step, Found)>>) -> History {
+fn together(transactions: Vec<Vec<(Access, Found)>>) -> History {
     let operation = |(process, steps): (usize, _)| Do(process as u64, 0, 100, steps);
     history(transactions.into_iter().enumerate().map(operation).collect())
 }
@@ -94,8 +94,8 @@ fn a_circle_of_writes_is_g0() {
 #[test]
 fn a_read_of_a_failed_append_is_g1a() {
     let read = together(vec![vec![list("x", &[1])]]);
-    finds(&failed(read.clone(), vec![Step::append("x", 1)]), G1a);
-    passes(&unknown(read.clone(), vec![Step::append("x", 1)]));
+    finds(&failed(read.clone(), vec![Access::append("x", 1)]), G1a);
+    passes(&unknown(read.clone(), vec![Access::append("x", 1)]));
     finds(&read, Phantom);
 }
 
@@ -123,7 +123,7 @@ fn seeing_half_of_a_transaction_is_g_single() {
     assert!(text.contains("T1 (process 1, 0..100): read x → [1], read y → []"), "{text}");
     // The same with an unknown transaction: the part of it that is seen proves that it took effect.
     let half = together(vec![vec![list("x", &[1]), list("y", &[])]]);
-    finds(&unknown(half, vec![Step::append("x", 1), Step::append("y", 1)]), Cycle(GSingle, Data));
+    finds(&unknown(half, vec![Access::append("x", 1), Access::append("y", 1)]), Cycle(GSingle, Data));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn write_skew_across_time_is_g2_realtime() {
 fn an_unknown_append_may_come_late_or_never() {
     let sees = |lists: [&[i64]; 2]| {
         let read = |process, begin, values: &[i64]| Do(process, begin, begin + 10, vec![list("x", values)]);
-        unknown(history(vec![read(0, 200, lists[0]), read(1, 300, lists[1])]), vec![Step::append("x", 1)])
+        unknown(history(vec![read(0, 200, lists[0]), read(1, 300, lists[1])]), vec![Access::append("x", 1)])
     };
     passes(&sees([&[], &[]]));
     passes(&sees([&[], &[1]]));
@@ -243,8 +243,8 @@ fn registers_are_linearizable() {
     assert!(text.contains(why) && text.contains("T2 (process 2, 31..50): read x → 1"), "{text}");
     passes(&stale(30));
     finds(&together(vec![vec![read("x", 5)]]), Phantom);
-    finds(&failed(together(vec![vec![read("x", 5)]]), vec![Step::write("x", 5)]), G1a);
-    passes(&unknown(together(vec![vec![read("x", 5)]]), vec![Step::write("x", 5)]));
+    finds(&failed(together(vec![vec![read("x", 5)]]), vec![Access::write("x", 5)]), G1a);
+    passes(&unknown(together(vec![vec![read("x", 5)]]), vec![Access::write("x", 5)]));
     // A value that comes back.
     let back = |values: [i64; 3]| {
         let reads = values.into_iter().zip([20, 40, 60]);
@@ -255,7 +255,7 @@ fn registers_are_linearizable() {
     passes(&back([1, 1, 2]));
     finds(&back([1, 2, 1]), NotSerializable);
     let initial = Fact::Registers(BTreeMap::from([("x".to_owned(), Value::from("old"))]));
-    passes(&with(together(vec![vec![(Step::read("x"), Found::value("old"))]]), initial));
+    passes(&with(together(vec![vec![(Access::read("x"), Found::value("old"))]]), initial));
 }
 
 #[test]
@@ -272,12 +272,12 @@ fn bank(operations: Vec<Do>) -> History {
     with(history(operations), Fact::Accounts(accounts.map(|(key, balance)| (key.to_owned(), balance)).into()))
 }
 
-fn transfer(from: &str, to: &str, amount: i64) -> (Step, Found) {
-    (Step::transfer(from, to, amount), Found::Done)
+fn transfer(from: &str, to: &str, amount: i64) -> (Access, Found) {
+    (Access::transfer(from, to, amount), Found::Done)
 }
 
-fn balances(a: i64, b: i64, c: i64) -> (Step, Found) {
-    (Step::Balances, Found::balances([("a", a), ("b", b), ("c", c)]))
+fn balances(a: i64, b: i64, c: i64) -> (Access, Found) {
+    (Access::Balances, Found::balances([("a", a), ("b", b), ("c", c)]))
 }
 
 #[test]
@@ -289,9 +289,9 @@ fn banks_keep_their_money() {
     finds(&one(balances(-1, 11, 5)), NegativeBalance);
     let text = finds(&one(balances(7, 3, 5)), NotSerializable);
     assert!(text.contains("cannot: a holds 6 and not 7, b holds 4 and not 3"), "{text}");
-    finds(&one((Step::Balances, Found::balances([("a", 15)]))), WrongKeys);
-    finds(&one((Step::Balance("b".to_owned()), Found::Number(-4))), NegativeBalance);
-    passes(&one((Step::Balance("b".to_owned()), Found::Number(4))));
+    finds(&one((Access::Balances, Found::balances([("a", 15)]))), WrongKeys);
+    finds(&one((Access::Balance("b".to_owned()), Found::Number(-4))), NegativeBalance);
+    passes(&one((Access::Balance("b".to_owned()), Found::Number(4))));
     // Overdrawn: no order lets both happen.
     finds(
         &bank(vec![Do(0, 0, 9, vec![transfer("a", "b", 7)]), Do(1, 10, 20, vec![transfer("a", "c", 7)])]),
@@ -302,7 +302,7 @@ fn banks_keep_their_money() {
 
 #[test]
 fn snapshots_of_a_bank_are_ordered() {
-    let two = |first: (Step, Found), second: (Step, Found)| {
+    let two = |first: (Access, Found), second: (Access, Found)| {
         bank(vec![
             Do(0, 0, 100, vec![transfer("a", "b", 1)]),
             Do(1, 0, 100, vec![transfer("a", "c", 2)]),
@@ -319,11 +319,11 @@ fn snapshots_of_a_bank_are_ordered() {
     finds(&stale(11), NotSerializable);
     passes(&stale(10));
     // The reply to a transfer is a reading too.
-    let reply = |b| (Step::transfer("a", "b", 4), Found::balances([("a", 6), ("b", b)]));
+    let reply = |b| (Access::transfer("a", "b", 4), Found::balances([("a", 6), ("b", b)]));
     passes(&bank(vec![Do(0, 0, 10, vec![reply(4)])]));
     finds(&bank(vec![Do(0, 0, 10, vec![reply(5)])]), NotSerializable);
     // An unknown transfer may be there.
-    let lost = unknown(bank(vec![Do(1, 200, 300, vec![balances(6, 4, 5)])]), vec![Step::transfer("a", "b", 4)]);
+    let lost = unknown(bank(vec![Do(1, 200, 300, vec![balances(6, 4, 5)])]), vec![Access::transfer("a", "b", 4)]);
     passes(&lost);
 }
 
@@ -339,11 +339,11 @@ fn counters_count_once() {
     finds(&with(two.clone(), counters(&[("c", 3)])), ExtraEffect);
     finds(&with(two.clone(), counters(&[])), WrongKeys);
     finds(&with(two.clone(), counters(&[("c", 2), ("d", 1)])), WrongKeys);
-    let lost = unknown(two, vec![Step::increment("c")]);
+    let lost = unknown(two, vec![Access::increment("c")]);
     passes(&with(lost.clone(), counters(&[("c", 2)])));
     passes(&with(lost.clone(), counters(&[("c", 3)])));
     finds(&with(lost.clone(), counters(&[("c", 4)])), ExtraEffect);
-    passes(&failed(together(vec![vec![increment("c", 0)]]), vec![Step::increment("c")]));
+    passes(&failed(together(vec![vec![increment("c", 0)]]), vec![Access::increment("c")]));
     finds(&together(vec![vec![increment("c", 0)], vec![increment("c", 0)]]), RepeatedReply);
     finds(&together(vec![vec![increment("c", 1)]]), ExtraEffect);
     finds(&together(vec![vec![count("c", 1)]]), ExtraEffect);
@@ -375,8 +375,8 @@ fn stocks(hotel: i64, flight: i64, orders: i64) -> Fact {
     Fact::Stocks { before: kinds(4, 2), left: kinds(hotel, flight), orders }
 }
 
-fn reserve(is_made: bool) -> (Step, Found) {
-    (Step::reserve([("hotel", "h"), ("flight", "f")]), Found::Accepted(is_made))
+fn reserve(is_made: bool) -> (Access, Found) {
+    (Access::reserve([("hotel", "h"), ("flight", "f")]), Found::Accepted(is_made))
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn orders_equal_both_decrements() {
     finds(&two, Malformed);
     let one = || together(vec![vec![reserve(true)]]);
     finds(&with(together(vec![vec![reserve(true)], vec![reserve(false)]]), stocks(3, 1, 1)), WrongRefusal);
-    let doubtful = || unknown(one(), vec![Step::reserve([("hotel", "h"), ("flight", "f")])]);
+    let doubtful = || unknown(one(), vec![Access::reserve([("hotel", "h"), ("flight", "f")])]);
     passes(&with(doubtful(), stocks(3, 1, 1)));
     passes(&with(doubtful(), stocks(2, 0, 2)));
     // Half of the unknown transfer took effect.
@@ -401,7 +401,7 @@ fn orders_equal_both_decrements() {
 
 #[test]
 fn reviews_are_in_every_store() {
-    let publish = |id: i64| (Step::Publish, Found::value(id));
+    let publish = |id: i64| (Access::Publish, Found::value(id));
     let two = together(vec![vec![publish(1)], vec![publish(2)]]);
     let stores = |ids: [&[i64]; 3]| {
         let store = |(name, ids): (&str, &[i64])| (name.to_owned(), ids.iter().map(|&id| Value::from(id)).collect());
@@ -411,7 +411,7 @@ fn reviews_are_in_every_store() {
     finds(&with(two.clone(), stores([&[1, 2], &[1, 2], &[1, 2, 3]])), ExtraEffect);
     finds(&with(two.clone(), stores([&[1], &[1], &[1]])), LostEffect);
     finds(&with(two.clone(), stores([&[1, 2, 2], &[1, 2], &[1, 2]])), DuplicateElement);
-    let lost = unknown(two.clone(), vec![Step::Publish]);
+    let lost = unknown(two.clone(), vec![Access::Publish]);
     passes(&with(lost.clone(), stores([&[1, 2, 3], &[1, 2, 3], &[1, 2, 3]])));
     finds(&with(lost.clone(), stores([&[1, 2], &[1, 2, 3], &[1, 2]])), Unequal);
     let sizes = |sizes: [i64; 2]| {
@@ -435,10 +435,10 @@ fn nothing_is_held_at_rest() {
 #[test]
 fn what_proves_nothing_does_not_pass() {
     finds(&History::new(), Malformed);
-    finds(&together(vec![vec![(Step::read("x"), Found::Done)]]), Malformed);
+    finds(&together(vec![vec![(Access::read("x"), Found::Done)]]), Malformed);
     finds(&together(vec![vec![append("x", 1)], vec![append("x", 1)]]), Malformed);
     let mut twice = History::new();
-    let id = twice.invoke(0, [Step::write("x", 1)], 0);
+    let id = twice.invoke(0, [Access::write("x", 1)], 0);
     twice.ok(id, [Found::Done], 1);
     twice.fail(id, "changed its mind", 2);
     finds(&twice, Malformed);

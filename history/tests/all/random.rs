@@ -1,7 +1,7 @@
 //! A serial execution is accepted, however its operations overlap. With one mutation planted it is rejected.
 
 use crate::common::{Plan, Rng, Workload, generate};
-use millrace_history::{AnomalyKind, Found, History, Operation, Outcome, Step, Value, verdict};
+use millrace_history::{Access, AnomalyKind, Found, History, Operation, Outcome, Value, verdict};
 use proptest::prelude::*;
 
 const WORKLOADS: [Workload; 6] = [
@@ -28,13 +28,13 @@ fn plan(workload: Workload) -> impl Strategy<Value = Plan> {
 }
 
 /// Places where a mutation may be planted: an operation and a step.
-type Place = (usize, usize);
+type MutationPoint = (usize, usize);
 
-fn lists_read(history: &History) -> Vec<(Place, String, Vec<Value>)> {
+fn lists_read(history: &History) -> Vec<(MutationPoint, String, Vec<Value>)> {
     let mut reads = Vec::new();
     for operation in &history.operations {
         for (at, (step, found)) in operation.results().enumerate() {
-            if let (Step::ReadList(key), Some(Found::List(list))) = (step, found) {
+            if let (Access::ReadList(key), Some(Found::List(list))) = (step, found) {
                 reads.push(((operation.id, at), key.clone(), list.clone()));
             }
         }
@@ -42,14 +42,14 @@ fn lists_read(history: &History) -> Vec<(Place, String, Vec<Value>)> {
     reads
 }
 
-fn put(history: &mut History, (id, at): Place, found: Found) {
+fn put(history: &mut History, (id, at): MutationPoint, found: Found) {
     if let Outcome::Ok(all) = &mut history.operations[id].outcome {
         all[at] = found;
     }
 }
 
 fn appender<'h>(history: &'h History, key: &str, value: &Value) -> &'h Operation {
-    let is_it = |step: &Step| matches!(step, Step::Append(name, other) if name == key && other == value);
+    let is_it = |step: &Access| matches!(step, Access::Append(name, other) if name == key && other == value);
     history.operations.iter().find(|operation| operation.steps.iter().any(is_it)).expect("somebody appended it")
 }
 
@@ -122,7 +122,7 @@ fn plant_dirty_read(history: &mut History, rng: &mut Rng) -> bool {
     let mut candidates = Vec::new();
     for operation in history.operations.iter().filter(|operation| operation.is_failed()) {
         for step in &operation.steps {
-            if let Step::Append(key, value) = step {
+            if let Access::Append(key, value) = step {
                 candidates.extend(reads.iter().filter(|(_, name, _)| name == key).map(|read| (read, value.clone())));
             }
         }
@@ -156,11 +156,11 @@ fn plant_stale_register(history: &mut History, rng: &mut Rng) -> bool {
     let mut candidates = Vec::new();
     for reader in &history.operations {
         for (at, (step, found)) in reader.results().enumerate() {
-            let (Step::Read(key), Some(Found::Value(Some(_)))) = (step, found) else {
+            let (Access::Read(key), Some(Found::Value(Some(_)))) = (step, found) else {
                 continue;
             };
             let writes = |operation: &Operation| {
-                operation.steps.iter().any(|step| matches!(step, Step::Write(name, _) if name == key))
+                operation.steps.iter().any(|step| matches!(step, Access::Write(name, _) if name == key))
             };
             let writers: Vec<&Operation> = history
                 .operations
@@ -170,7 +170,7 @@ fn plant_stale_register(history: &mut History, rng: &mut Rng) -> bool {
             for old in &writers {
                 if writers.iter().any(|new| is_before(old, new)) {
                     let value = old.steps.iter().rev().find_map(|step| match step {
-                        Step::Write(name, value) if name == key => Some(value.clone()),
+                        Access::Write(name, value) if name == key => Some(value.clone()),
                         _ => None,
                     });
                     candidates.push(((reader.id, at), Found::Value(value)));
@@ -195,12 +195,12 @@ fn plant_moved_coin(history: &mut History, rng: &mut Rng) -> bool {
     let reads = history.operations.iter().filter(|operation| {
         let is_alone = |other: &&Operation| {
             other.id == operation.id
-                || !other.steps.iter().any(|step| matches!(step, Step::Transfer { .. }))
+                || !other.steps.iter().any(|step| matches!(step, Access::Transfer { .. }))
                 || !other.is_ok()
                 || is_before(other, operation)
                 || is_before(operation, other)
         };
-        operation.steps == [Step::Balances]
+        operation.steps == [Access::Balances]
             && operation.is_ok()
             && history.operations.iter().all(|other| is_alone(&other))
     });
@@ -232,7 +232,7 @@ fn plant_double_increment(history: &mut History, rng: &mut Rng) -> bool {
     let mut candidates = Vec::new();
     for operation in &history.operations {
         for (step, found) in operation.results() {
-            if let (Step::Increment(key), Some(Found::Number(before))) = (step, found) {
+            if let (Access::Increment(key), Some(Found::Number(before))) = (step, found) {
                 candidates.push((key.clone(), *before));
             }
         }
@@ -245,8 +245,8 @@ fn plant_double_increment(history: &mut History, rng: &mut Rng) -> bool {
         let Outcome::Ok(found) = &mut operation.outcome else { continue };
         for (step, found) in operation.steps.iter().zip(found) {
             match (step, found) {
-                (Step::Increment(name), Found::Number(before)) if *name == key && *before > from => *before += 1,
-                (Step::Count(name), Found::Number(count)) if *name == key && *count > from => *count += 1,
+                (Access::Increment(name), Found::Number(before)) if *name == key && *before > from => *before += 1,
+                (Access::Count(name), Found::Number(count)) if *name == key && *count > from => *count += 1,
                 _ => {}
             }
         }

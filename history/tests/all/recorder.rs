@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use millrace_history::{Fact, Found, History, Outcome, Recorder, Step};
+use millrace_history::{Access, Fact, Found, History, Outcome, Recorder};
 
 #[test]
 fn threads_record_and_a_dropped_call_is_unknown() {
@@ -13,7 +13,7 @@ fn threads_record_and_a_dropped_call_is_unknown() {
             let (mut client, counter) = (recorder.client(), &counter);
             scope.spawn(move || {
                 for round in 0..100 {
-                    let call = client.invoke([Step::increment("c")]);
+                    let call = client.invoke([Access::increment("c")]);
                     let before = counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     match round % 10 {
                         0 => drop(call),
@@ -35,7 +35,7 @@ fn threads_record_and_a_dropped_call_is_unknown() {
 #[test]
 fn an_unsound_history_is_kept_and_judged_the_same_again() {
     let mut history = History::new();
-    let id = history.invoke(0, [Step::read("x")], 1);
+    let id = history.invoke(0, [Access::read("x")], 1);
     history.ok(id, [Found::value(5)], 2);
     let path = std::env::temp_dir().join(format!("millrace-history-{}.jsonl", std::process::id()));
     let error = history.check_or_keep(&path).expect_err("nobody wrote it");

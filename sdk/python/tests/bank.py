@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from millrace import Abort, Map, Request, Retry, Service, asgi, query, route, workflow
+from millrace import Abort, Map, Request, Retry, Service, WaitTimeout, asgi, query, route, schedule, workflow
 
 
 class Account(Service):
@@ -21,6 +21,10 @@ class Account(Service):
             raise Abort("insufficient funds", {"balance": self.balance})
         self.balance -= amount
         await Account(to).deposit(amount)
+
+    @schedule("0 * * * *", key="saver", input={"amount": 1})
+    async def save(self, amount: int) -> None:
+        self.balance += amount
 
     async def remember(self, name: str, count: int) -> list[str]:
         for index in range(count):
@@ -59,6 +63,14 @@ class Trip(Service):
         await Account(guest).transfer("inn", 80)
         answer = await self.ctx.wait("confirmed", timeout=20)
         return f"{token} {answer}"
+
+    @workflow
+    async def patient(self, days: float) -> str:
+        try:
+            await self.ctx.wait("confirmed", timeout=days * 24 * 3600)
+        except WaitTimeout:
+            return "nobody confirmed"
+        return "confirmed"
 
     @workflow
     async def stubborn(self, what: str) -> None:

@@ -55,6 +55,13 @@ class WorkerProcess:
         process.terminate()
         return process.wait(_STOP_SECONDS)
 
+    def wait(self, seconds: float) -> int:
+        """The exit status of a process that has been told to end."""
+        assert self._process is not None
+        status = self._process.wait(seconds)
+        self._process = None
+        return status
+
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:

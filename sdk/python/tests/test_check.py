@@ -62,23 +62,29 @@ def is_no_stream(outcome: dict[str, Any]) -> bool:
 @pytest.mark.skipif(
     shutil.which("node") is None or not NODE.exists(), reason="there is no Node.js, or no worker for it"
 )
-def test_the_node_worker(secret_file: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "scheme"),
+    [([], "http"), (["stream"], "http"), (["stream"], "h2c")],
+    ids=["plain", "beside-streams", "streams"],
+)
+def test_the_node_worker(mode: list[str], scheme: str, secret_file: str) -> None:
     assert len(NODE.with_name("millrace.mjs").read_text().splitlines()) < 300
     worker = subprocess.Popen(
-        ["node", str(NODE), "0"],
+        ["node", str(NODE), "0", *mode],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "MILLRACE_WORKER_SECRET": SECRET},
     )
     assert worker.stdout is not None
     try:
-        url = worker.stdout.readline().split()[-1]
-        status, cases = checked(url, secret_file)
+        address = worker.stdout.readline().split("://")[-1].strip()
+        status, cases = checked(f"{scheme}://{address}", secret_file)
     finally:
         worker.kill()
         worker.wait()
         worker.stdout.close()
     assert (status, failed(cases, version=3)) == (0, [])
+    assert any(is_no_stream(outcome) for outcome in cases.values()) == (scheme == "http")
 
 
 # -- workers that break one rule each --------------------------------------------------------------

@@ -60,8 +60,8 @@ class NodeWorker:
         self._process.stdout.close()
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Client]]:
+@pytest.fixture(scope="module", params=["http", "h2c"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Client]]:
     """Clients of a server that has the files of ``parity`` inside, and of one that has a worker of them."""
     inside, outside, worker = Node(), Node(), None
     try:
@@ -70,7 +70,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Cli
         worker = NodeWorker(FOLDER / "parity")
         command = [os.environ["MILLRACE_BINARY"], "deploy", str(FOLDER / "parity"), "--url", inside.url]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        deploy(outside, "parity", worker.url, tmp_path_factory.mktemp("settings"))
+        deploy(outside, "parity", worker.url.replace("http:", f"{request.param}:"), tmp_path_factory.mktemp("settings"))
         with Client(inside.url) as one, Client(outside.url) as other:
             yield one, other
     finally:

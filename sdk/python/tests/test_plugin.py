@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from bank import Account, Trip, services
 from processes import needs_server
 
 from millrace import Abort
-from millrace.testing import Isolated, Running
+from millrace.client import Invocation
+from millrace.testing import Isolated, Node, Running
 
 __all__ = ["services"]  # The fixture finds them here.
 
@@ -72,3 +78,74 @@ def test_a_worker_in_a_process_of_its_own() -> None:
         assert running.client.call(Account("ann").deposit, 5) == 5
         running.restart_worker()
         assert running.client.call(Account("ann").deposit, 5) == 10
+
+
+def test_new_data_is_in_memory_unless_a_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    named = Node()
+    assert named.data.parent == tmp_path
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    usage = shutil.disk_usage("/dev/shm") if Path("/dev/shm").exists() else None
+    other = Node()
+    assert (other.data.parent == Path("/dev/shm")) == (usage is not None and usage.free >= 2 << 30)
+    for node in (named, other):
+        node.close()
+        assert not node.data.exists()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def patient_trip(millrace: Isolated, name: str) -> Invocation:
+    """Waits for two days."""
+    trip = millrace.client.send(Trip(millrace.key(name)).patient, 2)
+    until(lambda: bool(trip.describe().get("waits_for")))
+    return trip
+
+
+def test_the_clock_is_moved(millrace: Isolated) -> None:
+    ann, saver, client = Account(millrace.key("ann")), Account("saver"), millrace.client
+    trip = patient_trip(millrace, "eve")
+    client.send_after(3600, ann.deposit, 5)
+    saved = client.call(saver.show)
+    millrace.advance(minutes=59)
+    assert client.call(ann.show) == 0
+    millrace.advance(minutes=1)
+    until(lambda: client.call(ann.show) == 5)
+    until(lambda: client.call(saver.show) > saved)
+    assert trip.status() == "running"
+    millrace.advance(days=1, hours=23)
+    assert trip.result(timeout=20) == "nobody confirmed"
+
+
+def test_the_clock_stays_ahead_over_a_restart(millrace: Isolated) -> None:
+    millrace.advance(days=3)
+    trip = patient_trip(millrace, "eve")
+    millrace.running.restart_server()
+    millrace.advance(days=2)
+    assert trip.result(timeout=20) == "nobody confirmed"
+
+
+def test_an_idempotency_key_ends(millrace: Isolated) -> None:
+    ann, client = Account(millrace.key("ann")), millrace.client
+    once = client.with_options(idempotency_key=millrace.key("once"))
+    assert [once.call(ann.deposit, 5) for _ in range(2)] == [5, 5]
+    millrace.advance(hours=23)
+    assert once.call(ann.deposit, 5) == 5
+    millrace.advance(hours=2)
+    until(lambda: once.call(ann.deposit, 5) > 5)
+
+
+def test_the_clock_does_not_go_back(millrace: Isolated) -> None:
+    with pytest.raises(ValueError, match="ahead only"):
+        millrace.advance(minutes=-1)
+    with pytest.raises(RuntimeError, match="bad-request"):
+        millrace.advance(days=365 * 101)
+    with pytest.raises(ValueError, match="no clock for tests"):
+        Node().advance(minutes=1)

@@ -11,7 +11,7 @@ use millrace_store::Store;
 use super::node::{Nodes, store_of};
 use super::world::{Checked, World};
 use crate::checks::{States, View, check_operations};
-use crate::disturb::{Asked, disturb};
+use crate::disturb::{WorkflowQuestion, disturb};
 use crate::ledger::{Kind, Known};
 
 /// Somebody does something to a workflow once in so many steps, and has one restarted as often.
@@ -61,12 +61,12 @@ impl World {
         }
     }
 
-    fn ask_aside(&mut self, asked: Asked) {
+    fn ask_aside(&mut self, asked: WorkflowQuestion) {
         let id = self.ids[self.flows.index(self.ids.len())];
         self.ask(id, asked);
     }
 
-    fn ask(&mut self, id: NodeId, Asked { token, of, question, what }: Asked) {
+    fn ask(&mut self, id: NodeId, WorkflowQuestion { token, of, question, what }: WorkflowQuestion) {
         let core = self.flows.index(2);
         if let Some(node) = self.nodes.get_mut(&id) {
             node.request(core, token, |_| Job::Ask { shard: of.shard, question });

@@ -624,3 +624,7 @@ fn hand_over<M>(core: &mut Core<ClusterPlatform>, message: M, handle: fn(&mut Co
 
 /// All nodes by their number.
 pub type Nodes = BTreeMap<NodeId, Node>;
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;

@@ -11,8 +11,8 @@ use millrace_format::worker::{
     WORKER_FRAME_HEADER_BYTES, WorkerFrame,
 };
 use millrace_func::{
-    ActivationId, App, Base64Alphabet, Engine, HandlerId, HttpRequest, Limits, Output, Program, RouteId, Start, Step,
-    base64_decode, base64_encode,
+    ActivationId, App, Base64Alphabet, Engine, HandlerId, HttpRequest, Limits, Output, Program, RouteId, Start,
+    TurnResult, base64_decode, base64_encode,
 };
 use serde_json::{Value as Json, json};
 
@@ -94,13 +94,15 @@ impl Process {
         let mut step = self.begin(&received.start, &mut host);
         let last = loop {
             match step {
-                Step::Done(_) if host.missing.is_some() => break WorkerFrame::Suspend { operations: host.suspended() },
-                Step::Done(Ok(output)) => break WorkerFrame::Output(FrameValue::Json(json_of(output))),
-                Step::Done(Err(error)) => {
+                TurnResult::Done(_) if host.missing.is_some() => {
+                    break WorkerFrame::Suspend { operations: host.suspended() };
+                }
+                TurnResult::Done(Ok(output)) => break WorkerFrame::Output(FrameValue::Json(json_of(output))),
+                TurnResult::Done(Err(error)) => {
                     let (error, trace) = (as_frame(error), String::new());
                     break WorkerFrame::Failure(FailureFrame { is_terminal: false, error, trace });
                 }
-                Step::Waiting => match host.next_result() {
+                TurnResult::Waiting => match host.next_result() {
                     Some((operation, result)) => step = self.engine.resume(ACTIVATION, operation, result, &mut host),
                     None => {
                         self.engine.cancel(ACTIVATION);
@@ -113,7 +115,7 @@ impl Process {
         host.frames
     }
 
-    fn begin(&self, start: &StartFrame, host: &mut FrameHost<'_>) -> Step {
+    fn begin(&self, start: &StartFrame, host: &mut FrameHost<'_>) -> TurnResult {
         let (service, handler) = numbers(&start.service, &start.handler);
         if start.kind != AttemptKind::Route {
             let id = HandlerId { program: PROGRAM, service, handler };

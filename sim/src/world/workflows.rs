@@ -5,7 +5,7 @@ use millrace_driver::Job;
 use millrace_shard::{Reply, Token};
 
 use super::World;
-use crate::disturb::{Asked, disturb};
+use crate::disturb::{WorkflowQuestion, disturb};
 use crate::happened::Thing;
 
 impl World {
@@ -30,7 +30,7 @@ impl World {
         self.note(|| format!("the restart for op{} is answered {result:?}", told.operation));
     }
 
-    fn ask_aside(&mut self, Asked { token, of, question, what }: Asked) {
+    fn ask_aside(&mut self, WorkflowQuestion { token, of, question, what }: WorkflowQuestion) {
         if let Some(node) = self.node.as_mut() {
             let core = self.rng.index(node.cores());
             node.request(core, token, Job::Ask { shard: of.shard, question });

@@ -115,59 +115,59 @@ fn a_late_result_never_reaches_a_later_user_of_the_activation_number() {
 
 /// A step of a random script, run by the shard and by the model below.
 #[derive(Clone, Debug)]
-enum Step {
+enum ScriptStep {
     Add(u8, i64),
     Delete(u8),
     Hash,
-    Call(u8, Vec<Step>),
-    Try(u8, Vec<Step>),
+    Call(u8, Vec<ScriptStep>),
+    Try(u8, Vec<ScriptStep>),
     Fail,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ScriptStep>> {
     let leaf = prop_oneof![
-        4 => (0u8..3, -3i64..4).prop_map(|(field, n)| Step::Add(field, n)),
-        1 => (0u8..3).prop_map(Step::Delete),
-        1 => Just(Step::Hash),
-        1 => Just(Step::Fail),
+        4 => (0u8..3, -3i64..4).prop_map(|(field, n)| ScriptStep::Add(field, n)),
+        1 => (0u8..3).prop_map(ScriptStep::Delete),
+        1 => Just(ScriptStep::Hash),
+        1 => Just(ScriptStep::Fail),
     ];
     let step = leaf.prop_recursive(4, 40, 5, |inner| {
         let body = proptest::collection::vec(inner, 0..5);
         prop_oneof![
-            (0u8..3, body.clone()).prop_map(|(entity, steps)| Step::Call(entity, steps)),
-            (0u8..3, body).prop_map(|(entity, steps)| Step::Try(entity, steps)),
+            (0u8..3, body.clone()).prop_map(|(entity, steps)| ScriptStep::Call(entity, steps)),
+            (0u8..3, body).prop_map(|(entity, steps)| ScriptStep::Try(entity, steps)),
         ]
     });
     proptest::collection::vec(step, 0..8)
 }
 
-fn script_of(steps: &[Step]) -> Script {
+fn script_of(steps: &[ScriptStep]) -> Script {
     steps.iter().fold(s(), |script, step| match step {
-        Step::Add(field, n) => script.add(&field.to_string(), *n),
-        Step::Delete(field) => script.delete(&field.to_string()),
-        Step::Hash => script.hash(),
-        Step::Call(entity, steps) => script.call(run("note", &entity.to_string(), script_of(steps))),
-        Step::Try(entity, steps) => script.try_call(run("note", &entity.to_string(), script_of(steps))),
-        Step::Fail => script.fail("no"),
+        ScriptStep::Add(field, n) => script.add(&field.to_string(), *n),
+        ScriptStep::Delete(field) => script.delete(&field.to_string()),
+        ScriptStep::Hash => script.hash(),
+        ScriptStep::Call(entity, steps) => script.call(run("note", &entity.to_string(), script_of(steps))),
+        ScriptStep::Try(entity, steps) => script.try_call(run("note", &entity.to_string(), script_of(steps))),
+        ScriptStep::Fail => script.fail("no"),
     })
 }
 
 type State = BTreeMap<(u8, u8), i64>;
 
 /// What the steps do to the state of `entity`; false if they fail.
-fn model(state: &mut State, entity: u8, steps: &[Step]) -> bool {
+fn model(state: &mut State, entity: u8, steps: &[ScriptStep]) -> bool {
     for step in steps {
         match step {
-            Step::Add(field, n) => *state.entry((entity, *field)).or_default() += n,
-            Step::Delete(field) => drop(state.remove(&(entity, *field))),
-            Step::Hash => {}
-            Step::Fail => return false,
-            Step::Call(callee, steps) => {
+            ScriptStep::Add(field, n) => *state.entry((entity, *field)).or_default() += n,
+            ScriptStep::Delete(field) => drop(state.remove(&(entity, *field))),
+            ScriptStep::Hash => {}
+            ScriptStep::Fail => return false,
+            ScriptStep::Call(callee, steps) => {
                 if !model(state, *callee, steps) {
                     return false;
                 }
             }
-            Step::Try(callee, steps) => {
+            ScriptStep::Try(callee, steps) => {
                 let before = state.clone();
                 if !model(state, *callee, steps) {
                     *state = before;

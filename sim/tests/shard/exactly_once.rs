@@ -56,10 +56,10 @@ fn a_key_belongs_to_its_entity() {
     assert!(rig.reply(one).is_some_and(Result::is_ok) && rig.reply(other).is_some_and(Result::is_ok));
 }
 
-type Asked = fn(&mut Rig) -> Token;
+type Requested = fn(&mut Rig) -> Token;
 
 /// One request of each kind that all begin with `counter`/`c` and would each add one.
-fn of_every_kind() -> [(&'static str, Asked); 5] {
+fn of_every_kind() -> [(&'static str, Requested); 5] {
     [
         ("call", |rig| rig.run_keyed("counter", "c", add(), "k")),
         ("send", |rig| rig.send(("counter", "c", "run"), add(), 0, Some("k"))),
@@ -129,7 +129,7 @@ fn a_key_of_a_route_belongs_to_the_first_entity_it_calls() {
 /// Whoever ends first has the key; the other one takes no effect, though nothing kept them apart.
 #[test]
 fn requests_of_different_kinds_that_run_at_once_take_effect_once() {
-    let waiting: [Asked; 3] = [
+    let waiting: [Requested; 3] = [
         |rig| rig.run_keyed("counter", "c", s().hash().add("n", 1), "k"),
         |rig| rig.route(s().call(run("counter", "c", s().hash().add("n", 1))), Some("k")),
         |rig| {

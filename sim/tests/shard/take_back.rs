@@ -109,49 +109,49 @@ fn a_transaction_that_has_failed_answers_its_error_at_once_whatever_its_particip
 /// side writes different fields, and all it does is to add: so what it leaves does not depend on the order in which
 /// things happen.
 #[derive(Clone, Debug)]
-enum Step {
+enum ScriptStep {
     Add(u8, i64),
     Hash,
     Fail,
-    Call(u8, Vec<Step>),
-    Try(u8, Vec<Step>),
-    All(Vec<(u8, Vec<Step>)>),
-    Start(u8, Vec<Step>),
+    Call(u8, Vec<ScriptStep>),
+    Try(u8, Vec<ScriptStep>),
+    All(Vec<(u8, Vec<ScriptStep>)>),
+    Start(u8, Vec<ScriptStep>),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ScriptStep>> {
     let leaf = prop_oneof![
-        6 => (0u8..2, -3i64..4).prop_map(|(field, n)| Step::Add(field, n)),
-        1 => Just(Step::Hash),
-        1 => Just(Step::Fail),
+        6 => (0u8..2, -3i64..4).prop_map(|(field, n)| ScriptStep::Add(field, n)),
+        1 => Just(ScriptStep::Hash),
+        1 => Just(ScriptStep::Fail),
     ];
     let step = leaf.prop_recursive(4, 40, 4, |inner| {
         let body = proptest::collection::vec(inner, 0..5);
         prop_oneof![
-            2 => (0u8..6, body.clone()).prop_map(|(entity, steps)| Step::Call(entity, steps)),
-            3 => (0u8..6, body.clone()).prop_map(|(entity, steps)| Step::Try(entity, steps)),
-            1 => proptest::collection::vec((0u8..6, body.clone()), 1..4).prop_map(Step::All),
-            1 => (0u8..6, body).prop_map(|(entity, steps)| Step::Start(entity, never_failing(steps))),
+            2 => (0u8..6, body.clone()).prop_map(|(entity, steps)| ScriptStep::Call(entity, steps)),
+            3 => (0u8..6, body.clone()).prop_map(|(entity, steps)| ScriptStep::Try(entity, steps)),
+            1 => proptest::collection::vec((0u8..6, body.clone()), 1..4).prop_map(ScriptStep::All),
+            1 => (0u8..6, body).prop_map(|(entity, steps)| ScriptStep::Start(entity, never_failing(steps))),
         ]
     });
     proptest::collection::vec(step, 0..8)
 }
 
 /// When the failure of what nobody awaits is noticed depends on the order: so it does not fail.
-fn never_failing(steps: Vec<Step>) -> Vec<Step> {
-    let kept = steps.into_iter().filter(|step| !matches!(step, Step::Fail));
+fn never_failing(steps: Vec<ScriptStep>) -> Vec<ScriptStep> {
+    let kept = steps.into_iter().filter(|step| !matches!(step, ScriptStep::Fail));
     kept.map(|step| match step {
-        Step::Call(entity, steps) => Step::Call(entity, never_failing(steps)),
-        Step::Start(entity, steps) => Step::Start(entity, never_failing(steps)),
-        Step::All(calls) => {
-            Step::All(calls.into_iter().map(|(entity, steps)| (entity, never_failing(steps))).collect())
+        ScriptStep::Call(entity, steps) => ScriptStep::Call(entity, never_failing(steps)),
+        ScriptStep::Start(entity, steps) => ScriptStep::Start(entity, never_failing(steps)),
+        ScriptStep::All(calls) => {
+            ScriptStep::All(calls.into_iter().map(|(entity, steps)| (entity, never_failing(steps))).collect())
         }
         other => other,
     })
     .collect()
 }
 
-const ROOT: Place<'static> = Place { path: "", way: "" };
+const ROOT: StepPosition<'static> = StepPosition { path: "", way: "" };
 
 struct World {
     keys: Vec<String>,
@@ -160,27 +160,27 @@ struct World {
 /// Where a step stands: what its fields begin with, and the way to it from the root, which no
 /// other step has.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct StepPosition<'a> {
     path: &'a str,
     way: &'a str,
 }
 
 impl World {
-    fn script(&self, steps: &[Step], place: Place<'_>) -> Script {
+    fn script(&self, steps: &[ScriptStep], place: StepPosition<'_>) -> Script {
         steps.iter().enumerate().fold(s(), |script, (position, step)| {
-            let callee = |(entity, steps): (&u8, &[Step]), path: Option<usize>| {
+            let callee = |(entity, steps): (&u8, &[ScriptStep]), path: Option<usize>| {
                 let way = format!("{}{position}.{}.", place.way, path.unwrap_or_default());
                 let path = if path.is_some() { &way } else { place.path };
-                run("note", &self.keys[usize::from(*entity)], self.script(steps, Place { path, way: &way }))
+                run("note", &self.keys[usize::from(*entity)], self.script(steps, StepPosition { path, way: &way }))
             };
             match step {
-                Step::Add(field, n) => script.add(&format!("{}{field}", place.path), *n),
-                Step::Hash => script.hash(),
-                Step::Fail => script.fail("no"),
-                Step::Call(entity, steps) => script.call(callee((entity, steps), None)),
-                Step::Try(entity, steps) => script.try_call(callee((entity, steps), None)),
-                Step::Start(entity, steps) => script.start(callee((entity, steps), Some(0))),
-                Step::All(calls) => {
+                ScriptStep::Add(field, n) => script.add(&format!("{}{field}", place.path), *n),
+                ScriptStep::Hash => script.hash(),
+                ScriptStep::Fail => script.fail("no"),
+                ScriptStep::Call(entity, steps) => script.call(callee((entity, steps), None)),
+                ScriptStep::Try(entity, steps) => script.try_call(callee((entity, steps), None)),
+                ScriptStep::Start(entity, steps) => script.start(callee((entity, steps), Some(0))),
+                ScriptStep::All(calls) => {
                     let calls = calls.iter().enumerate();
                     script.all(calls.map(|(index, (entity, steps))| callee((entity, steps), Some(index))))
                 }
@@ -192,34 +192,34 @@ impl World {
 type State = BTreeMap<(u8, String), i64>;
 
 /// What the steps do to the state, one after the other; false if they fail.
-fn model(state: &mut State, entity: u8, place: Place<'_>, steps: &[Step]) -> bool {
+fn model(state: &mut State, entity: u8, place: StepPosition<'_>, steps: &[ScriptStep]) -> bool {
     steps.iter().enumerate().all(|(position, step)| {
-        let mut call = |callee: u8, steps: &[Step], path: Option<usize>| {
+        let mut call = |callee: u8, steps: &[ScriptStep], path: Option<usize>| {
             let way = format!("{}{position}.{}.", place.way, path.unwrap_or_default());
             let path = if path.is_some() { &way } else { place.path };
             let before = state.clone();
-            let succeeds = model(state, callee, Place { path, way: &way }, steps);
+            let succeeds = model(state, callee, StepPosition { path, way: &way }, steps);
             if !succeeds {
                 *state = before;
             }
             succeeds
         };
         match step {
-            Step::Call(callee, steps) => call(*callee, steps, None),
-            Step::Try(callee, steps) => {
+            ScriptStep::Call(callee, steps) => call(*callee, steps, None),
+            ScriptStep::Try(callee, steps) => {
                 call(*callee, steps, None);
                 true
             }
-            Step::Start(callee, steps) => call(*callee, steps, Some(0)),
-            Step::All(calls) => {
+            ScriptStep::Start(callee, steps) => call(*callee, steps, Some(0)),
+            ScriptStep::All(calls) => {
                 calls.iter().enumerate().all(|(index, (callee, steps))| call(*callee, steps, Some(index)))
             }
-            Step::Add(field, n) => {
+            ScriptStep::Add(field, n) => {
                 *state.entry((entity, format!("{}{field}", place.path))).or_default() += n;
                 true
             }
-            Step::Hash => true,
-            Step::Fail => false,
+            ScriptStep::Hash => true,
+            ScriptStep::Fail => false,
         }
     })
 }
@@ -255,7 +255,7 @@ fn random_rest(rig: &mut Rig, rng: &mut Rng) {
 }
 
 /// Runs the calls, one after the other or all at once, and compares with the model.
-fn does_what_the_model_says(calls: &[(u8, Vec<Step>)], is_concurrent: bool, seed: u64) -> TestCaseResult {
+fn does_what_the_model_says(calls: &[(u8, Vec<ScriptStep>)], is_concurrent: bool, seed: u64) -> TestCaseResult {
     let mut rng = Rng::new(seed);
     let mut rig = Rig::new(3);
     let world = World { keys: (0..6).map(|index| rig.key_in(index % 3, &format!("k{index}"))).collect() };
@@ -296,8 +296,9 @@ fn does_what_the_model_says(calls: &[(u8, Vec<Step>)], is_concurrent: bool, seed
 #[test]
 fn a_call_that_dies_beside_one_that_is_begun_again_is_answered() {
     // What the property below once found.
-    let all = Step::All(vec![(4, vec![]), (1, vec![])]);
-    let calls = [(1, vec![Step::Call(2, vec![])]), (5, vec![Step::Try(5, vec![Step::Try(0, vec![]), all])])];
+    let all = ScriptStep::All(vec![(4, vec![]), (1, vec![])]);
+    let calls =
+        [(1, vec![ScriptStep::Call(2, vec![])]), (5, vec![ScriptStep::Try(5, vec![ScriptStep::Try(0, vec![]), all])])];
     does_what_the_model_says(&calls, true, 11_741_896_164_355_384_945).expect("as the model says");
 }
 

@@ -23,9 +23,9 @@ const OPENED: u64 = 1_000;
 const CLIENTS: u64 = 6;
 
 /// A place of backups, and folders to restore to.
-struct Place(tempfile::TempDir);
+struct Backups(tempfile::TempDir);
 
-impl Place {
+impl Backups {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
     }
@@ -173,7 +173,7 @@ fn audit(server: &Server, told_before: &[u64]) {
 
 #[test]
 fn a_backup_under_load_shows_one_moment() {
-    let place = Place::new();
+    let place = Backups::new();
     let server = Server::start(options());
     open_accounts(&server);
     assert!([200, 201].contains(&TestApp::with("sleeper.ts", WAITING).deploy(&server, "naps").status));
@@ -231,7 +231,7 @@ fn records_objects_users_and_apps_come_back_and_bodies_stay_while_they_are_sent(
     if !has_programs(&["curl"]) {
         return;
     }
-    let place = Place::new();
+    let place = Backups::new();
     let (options, s3) = S3::listen(options());
     let server = Server::start(options.clone());
     add_ann(&server);
@@ -304,7 +304,7 @@ fn without_chunks(reply: &[u8]) -> Vec<u8> {
 }
 
 /// Puts objects of so many MiB in all.
-fn with_objects(mebibytes: u64, place: &Place) -> (Server, S3, ServerOptions) {
+fn with_objects(mebibytes: u64, place: &Backups) -> (Server, S3, ServerOptions) {
     let (options, s3) = S3::listen(options());
     let server = Server::start(options.clone());
     add_ann(&server);
@@ -317,7 +317,7 @@ fn with_objects(mebibytes: u64, place: &Place) -> (Server, S3, ServerOptions) {
     (server, s3, options)
 }
 
-fn spawn_backup(place: &Place, server: &Server) -> Child {
+fn spawn_backup(place: &Backups, server: &Server) -> Child {
     Command::new(binary())
         .args(["backup", &place.place(), "--url", &server.url()])
         .stdin(Stdio::null())
@@ -332,7 +332,7 @@ fn a_killed_backup_leaves_no_backup_and_the_next_one_goes_on() {
     if !has_programs(&["curl"]) {
         return;
     }
-    let place = Place::new();
+    let place = Backups::new();
     let (mut server, _s3, options) = with_objects(192, &place);
     assert_eq!(server.value("counter/k/add", "5"), 5);
 
@@ -381,7 +381,7 @@ fn a_killed_backup_leaves_no_backup_and_the_next_one_goes_on() {
 
 #[test]
 fn a_damaged_chunk_is_named_and_nothing_is_restored() {
-    let place = Place::new();
+    let place = Backups::new();
     let server = Server::start(options());
     assert_eq!(server.value("counter/k/add", "1"), 1);
     place.must_back_up(&server);
@@ -416,7 +416,7 @@ fn a_full_disk_leaves_no_backup_and_the_earlier_ones_whole() {
     if !has_programs(&["curl"]) {
         return;
     }
-    let noises = Place::new();
+    let noises = Backups::new();
     let (server, s3, _) = with_objects(192, &noises);
     let place = disk.mount.join("place").to_str().expect("text").to_owned();
     let run = |arguments: &[&str]| {
@@ -443,7 +443,7 @@ fn a_full_disk_leaves_no_backup_and_the_earlier_ones_whole() {
 
 #[test]
 fn what_cannot_be_a_place_or_a_target_is_refused() {
-    let place = Place::new();
+    let place = Backups::new();
     let server = Server::start(options());
     let inside = server.data().join("backups");
     let output = millrace(&["backup", inside.to_str().expect("text"), "--url", &server.url()]);
@@ -486,7 +486,7 @@ fn one_backup_may_follow_another_at_once() {
 
 #[test]
 fn a_backup_needs_the_role_admin_and_a_node_that_keeps_its_own_log() {
-    let place = Place::new();
+    let place = Backups::new();
     let keys = place.path("keys.json");
     let key = |role: &str| {
         let output = millrace(&["keys", "--keys", &keys, "add", &role.replace([':', '*', '/'], "-"), "--role", role]);
@@ -512,7 +512,7 @@ fn a_backup_needs_the_role_admin_and_a_node_that_keeps_its_own_log() {
 
 #[test]
 fn a_node_goes_on_after_many_backups_and_restarts_with_other_cores() {
-    let place = Place::new();
+    let place = Backups::new();
     let mut server = Server::start(options());
     for life in 1..=4 {
         assert_eq!(server.value("counter/k/add", "1"), life);
@@ -574,7 +574,7 @@ fn backups_are_kept_in_a_bucket_of_s3() {
     assert_eq!(list("s3://backups/of/shop"), 2);
     assert!(keys("of%2Fshop%2Fchunks%2F") < chunks, "what only the first one needed is gone");
 
-    let place = Place::new();
+    let place = Backups::new();
     let restore = |folder: &str| {
         let data = place.0.path().join(folder).join("data");
         run(&["restore", "s3://backups/of/shop", "--data", data.to_str().expect("text")], KEYS[1])

@@ -231,8 +231,8 @@ fn with_photos() -> Option<(tempfile::TempDir, PathBuf, Demo)> {
 }
 
 /// Changes some bytes in the middle of each file with contents.
-fn damage_contents(folder: &Path, node: u16) {
-    for kind in ["segments", "files"] {
+fn damage_contents(folder: &Path, node: u16, kinds: &[&str]) {
+    for kind in kinds {
         for entry in std::fs::read_dir(folder.join(format!("n{node}/bodies/{kind}"))).expect("a folder") {
             let path = entry.expect("read").path();
             let mut bytes = std::fs::read(&path).expect("read");
@@ -258,7 +258,7 @@ fn what_is_damaged_on_one_node_is_read_from_another_and_mended() {
         entry.is_ok_and(|entry| !entry.file_name().to_string_lossy().ends_with(".new"))
     };
     wait_until("node 2 holds them", || names("files").any(is_whole) && sizes("segments").sum::<u64>() > 100_000);
-    damage_contents(&folder, 2);
+    damage_contents(&folder, 2, &["segments", "files"]);
     for (path, content) in &contents {
         assert!(has(&demo, 2, path, content), "{path} is read from another node");
     }
@@ -363,6 +363,54 @@ fn bucket_in_shard(demo: &Demo, data: &Path, shard: usize, holder: u16) -> Strin
         }
     }
     panic!("no bucket is in shard {shard}");
+}
+
+/// The shard of a large content, and the nodes that have it.
+fn shard_of_only_content(demo: &Demo, nodes: u16) -> (usize, Vec<u16>) {
+    let names = |node: u16| {
+        let files = std::fs::read_dir(demo.folder.join(format!("n{node}/bodies/files"))).expect("a folder");
+        files.map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let is_whole = |name: &String| !name.ends_with(".new");
+    let holders = || (1..=nodes).filter(|node| names(*node).iter().any(is_whole)).collect::<Vec<_>>();
+    wait_until("three nodes have it", || holders().len() == 3);
+    let name = names(holders()[0]).pop().expect("it is there");
+    (usize::from_str_radix(&name[..4], 16).expect("a shard"), holders())
+}
+
+#[test]
+fn a_content_that_no_node_can_read_holds_up_its_own_shard_only() {
+    if !has_programs(&["curl", "md5sum"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::with_s3_of(&data.path().join("demo"), (4, 8));
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    let (file, _) = content(data.path(), "large", 5 << 20);
+    put_file(&demo, 1, "/photos/large", &file);
+    let (shard, holders) = shard_of_only_content(&demo, 4);
+    holders.iter().for_each(|node| damage_contents(&demo.folder, *node, &["files"]));
+
+    let leaving = holders[0];
+    let drained = demo.request(leaving, "POST", &format!("/cluster/nodes/{leaving}/drain"), &[], b"");
+    assert!(drained.as_ref().is_some_and(|reply| reply.status < 300), "{drained:?}");
+    let held = || {
+        let guidance = demo.guidance()?;
+        let shards = guidance["shards"].as_array()?.iter().enumerate();
+        let is_held = |(_, place): &(usize, &serde_json::Value)| {
+            place["replicas"].as_array().is_some_and(|nodes| nodes.contains(&leaving.into()))
+        };
+        Some(shards.filter(is_held).map(|(shard, _)| shard).collect::<Vec<_>>())
+    };
+    wait_until("all other shards leave the node", || held() == Some(vec![shard]));
+    let status = || cluster(&demo, &["status"]);
+    let shown = format!("have a content that no living node can read, and stay on their nodes: shards {shard}\n");
+    wait_until("the status names the shard", || status().contains(&shown));
+
+    done(&demo, 1, &["-X", "DELETE"], "/photos/large");
+    wait_until("the shard leaves the node once the object is deleted", || held() == Some(Vec::new()));
+    wait_until("the status names no shard", || !status().contains("no living node can read"));
 }
 
 /// Nodes that leave take no content with them, though all that hold a shard are told to go at once: those that stay have got

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use millrace_history::{Fact, Found, Recorder, Step};
+use millrace_history::{Access, Fact, Found, Recorder};
 use millrace_tests::crash::{self, CLIENTS, Caller, is_free, list, run, settle, start};
 use millrace_tests::{Server, basic};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn append_and_pop(caller: &mut Caller<'_>) -> Stacked {
         let (key, item) = (caller.pick(&["a", "b"]), new_number(caller));
         match caller.random.below(8) {
             0 => {
-                caller.query([Step::read_list(key)], &format!("/call/list/{key}/items"), |reply| vec![list(reply)]);
+                caller.query([Access::read_list(key)], &format!("/call/list/{key}/items"), |reply| vec![list(reply)]);
             }
             1 | 2 => {
                 let reply = caller.surely("/call/list/stack/append", &json!(item));
@@ -57,7 +57,7 @@ fn append_and_pop(caller: &mut Caller<'_>) -> Stacked {
             }
             _ => {
                 let path = format!("/call/list/{key}/append");
-                let size = caller.post([Step::append(key, item)], &path, &json!(item), |_| vec![Found::Done]);
+                let size = caller.post([Access::append(key, item)], &path, &json!(item), |_| vec![Found::Done]);
                 told.sizes.extend(size.map(|size| (key, item, size.as_u64().expect("a size") as usize)));
             }
         }
@@ -74,7 +74,7 @@ fn list_has_each_item_once_where_it_was_said_to_be() {
     let lists = ["a", "b"].map(|key| (key, items(&server, key)));
     for (key, found) in &lists {
         println!("{key}: {} items", found.len());
-        recorder.client().invoke([Step::read_list(*key)]).ok([Found::list(found.clone())]);
+        recorder.client().invoke([Access::read_list(*key)]).ok([Found::list(found.clone())]);
     }
     let lists = BTreeMap::from(lists);
     for (key, item, size) in told.iter().flat_map(|told| &told.sizes) {
@@ -97,7 +97,7 @@ fn calculate(caller: &mut Caller<'_>) -> BTreeMap<&'static str, Vec<(f64, f64)>>
     while !caller.stops() {
         if caller.random.below(2) == 0 {
             let key = caller.pick(&["x", "y"]);
-            caller.post([Step::increment(key)], &format!("/call/calculator/{key}/add"), &json!(1), |reply| {
+            caller.post([Access::increment(key)], &format!("/call/calculator/{key}/add"), &json!(1), |reply| {
                 vec![Found::Number(reply.as_i64().expect("a whole number") - 1)]
             });
             continue;
@@ -237,13 +237,14 @@ fn register_and_import(caller: &mut Caller<'_>) -> Vec<Registered> {
                     let salt = credential.as_str().and_then(|text| text.get(46..)).expect("$sha1$, 40 digits, salt");
                     vec![Found::value(salt.parse::<i64>().expect("a number"))]
                 };
-                caller.get([Step::read(old)], &format!("/state/user/{old}/credential"), read);
+                caller.get([Access::read(old)], &format!("/state/user/{old}/credential"), read);
             }
             _ => {
                 let salt = new_number(caller);
                 let body = json!({ "scheme": "sha1", "salt": salt.to_string(), "hash": "0".repeat(40) });
-                caller
-                    .post([Step::write(old, salt)], &format!("/call/user/{old}/import"), &body, |_| vec![Found::Done]);
+                caller.post([Access::write(old, salt)], &format!("/call/user/{old}/import"), &body, |_| {
+                    vec![Found::Done]
+                });
             }
         }
     }
@@ -301,7 +302,7 @@ fn edges(state: &Value) -> Vec<Found> {
 fn graph_has_all_edges_of_a_text_or_none() {
     let mut server = start("graph");
     let recorder = Recorder::new();
-    let steps = |item: i64| ["a", "b"].map(|node| Step::append(node, format!("n{item}")));
+    let steps = |item: i64| ["a", "b"].map(|node| Access::append(node, format!("n{item}")));
     recorder.client().invoke(steps(0)).ok([Found::Done, Found::Done]);
     assert_eq!(server.request("POST", "/graph/load", &[], b"a n0\nb n0\n").status, 200);
     let (kept, _) = run(&mut server, &recorder, CLIENTS, move |caller| {
@@ -309,7 +310,7 @@ fn graph_has_all_edges_of_a_text_or_none() {
             // Each reply to a read holds the whole graph.
             sleep(Duration::from_millis(10));
             if caller.random.below(4) == 0 {
-                caller.get(["a", "b"].map(Step::read_list), "/state/graph/graph", edges);
+                caller.get(["a", "b"].map(Access::read_list), "/state/graph/graph", edges);
                 continue;
             }
             let item = new_number(caller);
@@ -319,7 +320,7 @@ fn graph_has_all_edges_of_a_text_or_none() {
     });
     settle(&server, &recorder, &kept);
     let state = server.get("/state/graph/graph");
-    recorder.client().invoke(["a", "b"].map(Step::read_list)).ok(edges(&state));
+    recorder.client().invoke(["a", "b"].map(Access::read_list)).ok(edges(&state));
     assert_eq!(state["to/a"], state["to/b"]);
     let count = state["to/a"].as_array().expect("a list").len();
     println!("{count} edges from each node");
@@ -361,10 +362,10 @@ fn neural_predicts_with_one_network_the_last_that_was_loaded() {
             let (name, number) = (caller.pick(&names), new_number(caller));
             if caller.random.below(2) == 0 {
                 let body = json!({ "name": name, "input": [0.5] });
-                caller.post([Step::read(name)], "/neural/predict", &body, predict);
+                caller.post([Access::read(name)], "/neural/predict", &body, predict);
             } else {
                 let body = network(name, number);
-                caller.post([Step::write(name, number)], "/neural/load", &body, |_| vec![Found::Done]);
+                caller.post([Access::write(name, number)], "/neural/load", &body, |_| vec![Found::Done]);
             }
         }
     });
@@ -372,7 +373,7 @@ fn neural_predicts_with_one_network_the_last_that_was_loaded() {
     for name in names {
         let body = json!({ "name": name, "input": [0.5] });
         let reply = is_free(&server, "/neural/predict", &body).json();
-        recorder.client().invoke([Step::read(name)]).ok(predict(&reply));
+        recorder.client().invoke([Access::read(name)]).ok(predict(&reply));
         assert_eq!(is_free(&server, "/neural/load", &network(name, 1)).status, 200);
     }
     judge(&recorder, "neural");

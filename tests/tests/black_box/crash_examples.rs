@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::Duration;
 
-use millrace_history::{Fact, Found, Recorder, Step, Value as Element};
+use millrace_history::{Access, Fact, Found, Recorder, Value as Element};
 use millrace_tests::crash::{self, CLIENTS, Caller, is_free, kills, list, number, run, run_through, settle, start};
 use millrace_tests::{Server, ServerOptions, TestApp, wait_until};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn single_counts_each_call_once() {
     let (kept, _) = run(&mut server, &recorder, CLIENTS, |caller| {
         while !caller.stops() {
             let key = caller.pick(&KEYS);
-            caller.post([Step::increment(key)], "/single/req", &json!({ "key": key }), |reply| vec![number(reply)]);
+            caller.post([Access::increment(key)], "/single/req", &json!({ "key": key }), |reply| vec![number(reply)]);
         }
     });
     settle(&server, &recorder, &kept);
@@ -51,11 +51,11 @@ fn counter_counts_each_call_once() {
             let key = caller.pick(&KEYS);
             if caller.random.below(4) == 0 {
                 let path = format!("/call/counter/{key}/value");
-                caller.query([Step::count(key)], &path, |reply| vec![number(reply)]);
+                caller.query([Access::count(key)], &path, |reply| vec![number(reply)]);
                 continue;
             }
             // The reply is the count with this increment.
-            caller.post([Step::increment(key)], &format!("/call/counter/{key}/add"), &json!(1), |reply| {
+            caller.post([Access::increment(key)], &format!("/call/counter/{key}/add"), &json!(1), |reply| {
                 vec![Found::Number(reply.as_i64().expect("a whole number") - 1)]
             });
         }
@@ -77,7 +77,7 @@ fn chain_counts_each_call_once_on_one_shard_and_on_three() {
     let (kept, _) = run(&mut server, &recorder, CLIENTS, move |caller| {
         while !caller.stops() {
             let (key, spread) = (caller.pick(&KEYS), caller.random.below(2) == 1);
-            let step = Step::increment(backend(key, spread));
+            let step = Access::increment(backend(key, spread));
             caller.post([step], "/chain/req", &json!({ "key": key, "spread": spread }), |reply| {
                 vec![number(&reply[0][0])]
             });
@@ -105,9 +105,9 @@ fn tree_counts_in_both_services_or_in_none() {
         while !caller.stops() {
             let key = caller.pick(&KEYS);
             if caller.random.below(4) == 0 {
-                caller.get(names(key).map(Step::count), &format!("/tree/counters?key={key}"), both);
+                caller.get(names(key).map(Access::count), &format!("/tree/counters?key={key}"), both);
             } else {
-                caller.post(names(key).map(Step::increment), "/tree/req", &json!({ "key": key }), both);
+                caller.post(names(key).map(Access::increment), "/tree/req", &json!({ "key": key }), both);
             }
         }
     });
@@ -127,8 +127,8 @@ fn tree_counts_in_both_services_or_in_none() {
 
 const LISTS: [&str; 3] = ["front end", "service1", "service2"];
 
-fn append_and_read(item: i64) -> impl Iterator<Item = Step> {
-    LISTS.into_iter().map(move |name| Step::append(name, item)).chain(LISTS.map(Step::read_list))
+fn append_and_read(item: i64) -> impl Iterator<Item = Access> {
+    LISTS.into_iter().map(move |name| Access::append(name, item)).chain(LISTS.map(Access::read_list))
 }
 
 fn lists_of(reply: &Value) -> Vec<Found> {
@@ -151,7 +151,7 @@ fn compose_appends_to_all_lists_or_to_none_in_one_order() {
             sleep(Duration::from_millis(10));
             let item = 1000 + i64::try_from(caller.calls * CLIENTS + caller.number).expect("small");
             match caller.random.below(8) {
-                0 | 1 => caller.get(LISTS.map(Step::read_list), "/compose/lists", lists_of),
+                0 | 1 => caller.get(LISTS.map(Access::read_list), "/compose/lists", lists_of),
                 // Refused after service2 has appended, so this item must never be seen.
                 2 => assert_refused(caller, "callee-throws", item),
                 // The front end throws, for up to 10, when all three have appended. This item must never be seen
@@ -168,7 +168,7 @@ fn compose_appends_to_all_lists_or_to_none_in_one_order() {
     });
     settle(&server, &recorder, &kept);
     let lists = server.get("/compose/lists");
-    recorder.client().invoke(LISTS.map(Step::read_list)).ok(lists_of(&lists));
+    recorder.client().invoke(LISTS.map(Access::read_list)).ok(lists_of(&lists));
     println!("{} items", lists[0].as_array().expect("a list").len());
     assert_eq!(lists[0], lists[1]);
     assert_eq!(lists[0], lists[2]);
@@ -207,7 +207,7 @@ fn hotel_has_as_many_orders_as_successes_and_as_both_decrements() {
             }
             let (hotel, flight) = (caller.pick(&hotels), caller.pick(&flights));
             let body = json!({ "user": format!("u{}", caller.number), "hotel": hotel, "flight": flight });
-            let step = Step::reserve([("hotel", hotel), ("flight", flight)]);
+            let step = Access::reserve([("hotel", hotel), ("flight", flight)]);
             caller.post([step], "/hotel/reserve", &body, |reply| {
                 vec![Found::Accepted(reply[0].as_bool().expect("true or false"))]
             });
@@ -273,7 +273,7 @@ fn media_stores_each_review_in_three_places_or_in_none() {
             }
             let (user, title) = (&names[caller.random.below(4) as usize], caller.pick(&["Alien", "Brazil"]));
             let body = json!({ "username": user, "password": "secret", "title": title, "rating": 7, "text": "seen" });
-            caller.post([Step::Publish], "/media/compose", &body, |reply| {
+            caller.post([Access::Publish], "/media/compose", &body, |reply| {
                 vec![Found::value(reply.as_str().expect("an id"))]
             });
         }
@@ -356,7 +356,7 @@ fn transfer_in_parts(server: &mut Server, name: &str, accounts: &[&str], all: &s
         settle(server, &recorder, &kept);
         balance = balances(&server.get(all));
         println!("{balance:?}");
-        recorder.client().invoke([Step::Balances]).ok([Found::Balances(balance.clone())]);
+        recorder.client().invoke([Access::Balances]).ok([Found::Balances(balance.clone())]);
         assert_eq!(balance.values().sum::<i64>(), OPENED_WITH * accounts.len() as i64);
         judge(&recorder, name);
     }
@@ -368,14 +368,14 @@ fn transfers_as_transactions_keep_the_sum_and_are_serializable() {
     transfer_in_parts(&mut server, "transfer", &ACCOUNTS, &all_balances("transfer", &ACCOUNTS), |caller| {
         while !caller.stops() {
             if caller.random.below(4) == 0 {
-                caller.get([Step::Balances], &all_balances("transfer", &ACCOUNTS), |reply| {
+                caller.get([Access::Balances], &all_balances("transfer", &ACCOUNTS), |reply| {
                     vec![Found::Balances(balances(reply))]
                 });
                 continue;
             }
             let (from, to, amount) = parties(caller, &ACCOUNTS);
             let body = json!({ "from": from, "to": to, "amount": amount });
-            caller.post_or_be_refused([Step::transfer(from, to, amount)], "/transfer/transaction", &body, |reply| {
+            caller.post_or_be_refused([Access::transfer(from, to, amount)], "/transfer/transaction", &body, |reply| {
                 let balance = |of: &str| reply[of].as_i64().expect("a balance");
                 vec![Found::balances([(from, balance("from")), (to, balance("to"))])]
             });
@@ -401,11 +401,11 @@ fn transfer_and_look(caller: &mut Caller<'_>) {
         let (from, to, amount) = parties(caller, &BRANCH_ACCOUNTS);
         let path = format!("/call/account/{}", escape(from));
         match caller.random.below(8) {
-            0 | 1 => caller.get([Step::Balances], &all, |reply| vec![Found::Balances(balances(reply))]),
-            2 => caller.query([Step::Balance(from.into())], &format!("{path}/balance"), |reply| vec![number(reply)]),
+            0 | 1 => caller.get([Access::Balances], &all, |reply| vec![Found::Balances(balances(reply))]),
+            2 => caller.query([Access::Balance(from.into())], &format!("{path}/balance"), |reply| vec![number(reply)]),
             _ => {
                 let (path, body) = (format!("{path}/transfer"), json!({ "to": to, "amount": amount }));
-                caller.post_or_be_refused([Step::transfer(from, to, amount)], &path, &body, |_| vec![Found::Done]);
+                caller.post_or_be_refused([Access::transfer(from, to, amount)], &path, &body, |_| vec![Found::Done]);
             }
         }
     }
@@ -447,7 +447,7 @@ fn start_sagas(caller: &mut Caller<'_>) -> (Vec<String>, usize) {
             to = "nobody";
         }
         let body = json!({ "from": from, "to": to, "amount": amount });
-        match caller.post([Step::increment("sagas")], "/transfer/saga", &body, |_| vec![Found::Done]) {
+        match caller.post([Access::increment("sagas")], "/transfer/saga", &body, |_| vec![Found::Done]) {
             Some(id) => ids.push(id.as_str().expect("an id").to_owned()),
             None => unanswered += 1,
         }

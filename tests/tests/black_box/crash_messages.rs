@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use millrace_history::{Fact, Found, Recorder, Step};
+use millrace_history::{Access, Fact, Found, Recorder};
 use millrace_tests::crash::{self, CLIENTS, Caller, is_free, run, settle, start};
 use millrace_tests::{Server, repository, wait_until};
 use serde_json::{Value, json};
@@ -63,9 +63,9 @@ fn look(caller: &mut Caller<'_>) {
     if caller.random.below(2) == 0 {
         let fan = format!("fan{}", caller.random.below(CLIENTS));
         let path = format!("/social/edges?user={fan}");
-        return caller.get([Step::read(edge(&fan))], &path, |edges| vec![is_followee(edges)]);
+        return caller.get([Access::read(edge(&fan))], &path, |edges| vec![is_followee(edges)]);
     }
-    let steps: Vec<Step> = fans().iter().map(|fan| Step::read(edge(fan))).collect();
+    let steps: Vec<Access> = fans().iter().map(|fan| Access::read(edge(fan))).collect();
     caller.get(steps, "/social/edges?user=star", are_followers);
 }
 
@@ -73,7 +73,7 @@ fn look(caller: &mut Caller<'_>) {
 fn follow_and_look(caller: &mut Caller<'_>, fan: &str) {
     let follows = caller.random.below(2);
     let path = ["/social/unfollow", "/social/follow"][follows as usize];
-    let step = Step::write(edge(fan), i64::try_from(follows).expect("0 or 1"));
+    let step = Access::write(edge(fan), i64::try_from(follows).expect("0 or 1"));
     caller.post([step], path, &follow(fan, "star"), |_| vec![Found::Done]);
     look(caller);
     look(caller);
@@ -93,7 +93,7 @@ fn compose(caller: &mut Caller<'_>) -> Vec<String> {
         sleep(Duration::from_millis(8));
         tries += 1;
         let text = format!("{}-{}", caller.number, caller.calls);
-        let step = Step::append(user.as_str(), text.as_str());
+        let step = Access::append(user.as_str(), text.as_str());
         let body = json!({ "user": user, "text": text });
         let post = caller.post([step], "/social/compose", &body, |_| vec![Found::Done]);
         ids.extend(post.map(|post| post["id"].as_str().expect("an id").to_owned()));
@@ -137,7 +137,7 @@ fn social_has_each_post_once_on_the_authors_timeline_and_on_each_followers_home(
     for author in authors {
         let timeline = posts(&server, "timeline", &author);
         let texts = timeline.iter().map(|post| post["text"].as_str().expect("a text"));
-        recorder.client().invoke([Step::read_list(author.as_str())]).ok([Found::list(texts)]);
+        recorder.client().invoke([Access::read_list(author.as_str())]).ok([Found::list(texts)]);
         timelines.insert(author, timeline);
     }
     let all: Vec<&str> = timelines.values().flatten().map(|post| post["id"].as_str().expect("an id")).collect();
@@ -160,10 +160,10 @@ fn social_has_each_post_once_on_the_authors_timeline_and_on_each_followers_home(
 
     let mut connection = recorder.client();
     let edges = |user: &str| server.get(&format!("/social/edges?user={user}"));
-    let steps: Vec<Step> = fans().iter().map(|fan| Step::read(edge(fan))).collect();
+    let steps: Vec<Access> = fans().iter().map(|fan| Access::read(edge(fan))).collect();
     connection.invoke(steps).ok(are_followers(&edges("star")));
     for fan in fans() {
-        connection.invoke([Step::read(edge(&fan))]).ok([is_followee(&edges(&fan))]);
+        connection.invoke([Access::read(edge(&fan))]).ok([is_followee(&edges(&fan))]);
     }
     assert_eq!(is_free(&server, "/social/compose", &json!({ "user": "star", "text": "last" })).status, 200);
     judge(&recorder, "social");
@@ -282,7 +282,7 @@ fn order_and_ship(caller: &mut Caller<'_>) -> Vec<String> {
         let warehouse = caller.pick(&WAREHOUSES);
         let path = format!("/call/inventory/{warehouse}/order");
         let body = json!({ "order": order, "lines": lines });
-        let placed = caller.post_or_be_refused([Step::reserve(skus)], &path, &body, |reply| {
+        let placed = caller.post_or_be_refused([Access::reserve(skus)], &path, &body, |reply| {
             assert_eq!(*reply, json!(order));
             vec![Found::Accepted(true)]
         });

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use millrace_tests::{
-    Answer, Asked, MovedClock, Output, Outside, Server, ServerOptions, TestApp, assert_problem, free_address, millrace,
-    wait_until,
+    Answer, MovedClock, Output, Outside, ReceivedRequest, Server, ServerOptions, TestApp, assert_problem, free_address,
+    millrace, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -337,7 +337,7 @@ fn problem(status: u16, code: &str) -> Answer {
 }
 
 /// Two pages with `repeated` on both, like a letter that came back while the pages were read.
-fn listed(asked: &Asked) -> Option<Answer> {
+fn listed(asked: &ReceivedRequest) -> Option<Answer> {
     match (asked.method.as_str(), asked.path.contains("after=second")) {
         ("GET", false) => Some(list(&["a", "bad", "repeated"], Some("second"))),
         ("GET", true) => Some(list(&["repeated", "gone", "worse", "z"], None)),

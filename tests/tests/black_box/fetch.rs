@@ -188,7 +188,8 @@ fn a_route_is_told_when_there_is_no_response_and_asks_once() {
 
 /// The keys of all requests for a path.
 fn keys(outside: &Outside, path: &str) -> Vec<String> {
-    let key = |asked: millrace_tests::Asked| asked.headers.get("idempotency-key").cloned().unwrap_or_default();
+    let key =
+        |asked: millrace_tests::ReceivedRequest| asked.headers.get("idempotency-key").cloned().unwrap_or_default();
     outside.asked_for(path).into_iter().map(key).collect()
 }
 

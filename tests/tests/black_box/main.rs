@@ -67,6 +67,7 @@ mod s3_users;
 mod scale;
 mod schedules;
 mod start;
+mod test_clock;
 mod tls;
 mod transactions;
 mod versions;

@@ -1,8 +1,9 @@
 //! The guide lists every metric that `/metrics` has, and no other.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use millrace_tests::{Server, ServerOptions, free_address, repository, wait_until};
+use millrace_tests::{MovedClock, Server, ServerOptions, free_address, repository, wait_until};
 
 use crate::cluster::Demo;
 
@@ -39,6 +40,37 @@ fn the_guide_lists_every_metric_and_no_other() {
     let text = server.request("GET", "/metrics", &[], b"").text();
     let guide = std::fs::read_to_string(repository().join("docs/guide/operations.md")).expect("the guide");
     assert_eq!(metrics(&text), documented(&guide));
+}
+
+#[test]
+fn a_shard_that_is_ahead_of_the_clock_is_shown_and_logged_once() {
+    let Some(mut clock) = MovedClock::new() else { return };
+    let mut options = ServerOptions::examples(&["counter"]);
+    options.set("--cores", "1");
+    clock.give(&mut options);
+    let mut server = Server::start(options);
+    let lead = |server: &Server| server.metric("millrace_shard_clock_lead_seconds");
+    let warnings = |server: &Server| server.errors().matches("the time of a shard is ahead").count();
+    assert_eq!(server.value("counter/c/add", "1"), 1);
+    assert_eq!(lead(&server), 0.0);
+    clock.forward(Duration::from_secs(3600));
+    assert_eq!(server.value("counter/c/add", "1"), 2);
+    clock.set_right();
+    let is_shown = |server: &Server| {
+        // The server notices when something wakes it.
+        let _counted = server.value("counter/c/add", "1");
+        (3_000.0..3_600.1).contains(&lead(server))
+    };
+    wait_until("the lead is shown", || is_shown(&server));
+    wait_until("the log says it", || warnings(&server) == 1);
+    server.kill();
+    server.restart();
+    wait_until("it is shown after a restart as well", || is_shown(&server));
+    // The log is a new one.
+    wait_until("the log says it once more", || warnings(&server) == 1);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(is_shown(&server));
+    assert_eq!(warnings(&server), 1, "a core says it once");
 }
 
 /// A number of a node of a cluster; `of` is the name with its labels.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millrace_tests::{
-    Answer, Asked, Outside, Reply, Server, ServerOptions, TestApp, assert_problem, basic, free_address, repository,
+    Answer, Outside, ReceivedRequest, Reply, Server, ServerOptions, TestApp, assert_problem, basic, free_address,
+    repository,
 };
 use serde_json::json;
 
@@ -20,7 +21,7 @@ const USERS: [(&str, &str); 2] =
     [("alice", "275ffc7165607334ee9f2279840fbf9ea947c2bb"), ("Zo%C3%AB", "f241c6fb96424b10fc57db46ab904b6235025a3b")];
 
 /// Answers like `gateway.lua`: no user or one user, or 503 while the database does not answer.
-fn users(request: &Asked, is_down: &AtomicBool) -> Answer {
+fn users(request: &ReceivedRequest, is_down: &AtomicBool) -> Answer {
     if is_down.load(Ordering::SeqCst) {
         return Answer::json(503, r#"{"message":"the database does not answer"}"#.into());
     }

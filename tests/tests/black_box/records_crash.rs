@@ -310,14 +310,14 @@ type Story = BTreeMap<String, Vec<String>>;
 
 /// The place of a follower in a stream.
 #[derive(Default)]
-struct Place {
+struct FollowerPosition {
     told: Story,
     /// For each tag, and so for each shard, the last sequence.
     sequences: BTreeMap<String, u64>,
     last: Option<String>,
 }
 
-impl Place {
+impl FollowerPosition {
     /// Each event of a shard has the next sequence: none is missing, none is repeated, none comes late.
     fn note(&mut self, change: &Value) {
         let id = change["id"].as_str().expect("an id");
@@ -350,7 +350,7 @@ impl Place {
 /// Follows a stream of events from the last event it has seen, through every end of the server and some of its own.
 /// Returns the events.
 fn watcher(shared: &Shared) -> Story {
-    let (mut random, mut place) = (Random::new(), Place::default());
+    let (mut random, mut place) = (Random::new(), FollowerPosition::default());
     loop {
         let stops = shared.stops();
         let Ok(connection) = Connection::open(shared.address()) else {
@@ -438,7 +438,7 @@ fn tags_of_shards(server: &Server, count: usize) -> Vec<String> {
 }
 
 fn told_afterwards(server: &Server) -> Story {
-    let (mut place, mut cursor) = (Place::default(), String::new());
+    let (mut place, mut cursor) = (FollowerPosition::default(), String::new());
     loop {
         let page = server.get(&format!("/records/watched/changes?limit=100&cursor={cursor}"));
         page["cursor"].as_str().expect("a cursor").clone_into(&mut cursor);

@@ -8,7 +8,7 @@ use millrace_blobs::{BlobError, Bodies, BodyName, BodyReader};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Action {
     Put {
         lane: usize,
         length: usize,
@@ -38,18 +38,18 @@ fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..3_000usize, 1 => 3_001..6_000usize, 1 => 65_000..200_000usize, 1 => Just(65_536), 1 => Just(131_072)]
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<Action>> {
     let step = prop_oneof![
         8 => (0..2usize, lengths(), 0..2_048usize, any::<bool>())
-            .prop_map(|(lane, length, owner, is_known)| Step::Put { lane, length, owner, is_known }),
-        2 => (0..2usize, lengths(), 0..4u8).prop_map(|(lane, length, how)| Step::GiveUp { lane, length, how }),
-        6 => any::<usize>().prop_map(Step::Free),
-        2 => any::<usize>().prop_map(Step::Hold),
+            .prop_map(|(lane, length, owner, is_known)| Action::Put { lane, length, owner, is_known }),
+        2 => (0..2usize, lengths(), 0..4u8).prop_map(|(lane, length, how)| Action::GiveUp { lane, length, how }),
+        6 => any::<usize>().prop_map(Action::Free),
+        2 => any::<usize>().prop_map(Action::Hold),
         6 => (any::<usize>(), any::<usize>(), any::<usize>())
-            .prop_map(|(index, from, length)| Step::Read { index, from, length }),
-        4 => (0..2usize).prop_map(Step::Tidy),
-        1 => Just(Step::Close),
-        1 => Just(Step::Kill),
+            .prop_map(|(index, from, length)| Action::Read { index, from, length }),
+        4 => (0..2usize).prop_map(Action::Tidy),
+        1 => Just(Action::Close),
+        1 => Just(Action::Kill),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -146,29 +146,29 @@ impl World {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: Action) {
         match step {
-            Step::Put { lane, length, owner, is_known } => self.put(lane, length, owner, is_known),
-            Step::GiveUp { lane, length, how } => self.give_up(lane, length, how),
-            Step::Free(index) => {
+            Action::Put { lane, length, owner, is_known } => self.put(lane, length, owner, is_known),
+            Action::GiveUp { lane, length, how } => self.give_up(lane, length, how),
+            Action::Free(index) => {
                 let Some(name) = self.name(index) else { return };
                 self.live.remove(&name);
                 self.gone.insert(name);
                 self.bodies.free(name);
                 assert_eq!(self.bodies.read(name).err(), Some(BlobError::Gone(name)));
             }
-            Step::Hold(index) => {
+            Action::Hold(index) => {
                 let Some(name) = self.name(index) else { return };
                 self.held.push((self.bodies.read(name).expect("a body"), self.live[&name].1.clone()));
             }
-            Step::Read { index, from, length } => {
+            Action::Read { index, from, length } => {
                 if let Some(name) = self.name(index) {
                     self.read(name, from, length);
                 }
             }
-            Step::Tidy(lane) => while self.bodies.tidy(lane).expect("nothing fails") {},
-            Step::Close => self.bodies.close().expect("nothing fails"),
-            Step::Kill => self.kill(),
+            Action::Tidy(lane) => while self.bodies.tidy(lane).expect("nothing fails") {},
+            Action::Close => self.bodies.close().expect("nothing fails"),
+            Action::Kill => self.kill(),
         }
         let live_bytes: usize = self.live.values().map(|(_, bytes)| bytes.len()).sum();
         let counts = self.bodies.counts();

@@ -11,6 +11,7 @@ mod gate;
 mod guide;
 mod handing;
 mod holders;
+mod proposing;
 mod reach;
 mod routing;
 mod seat;
@@ -20,11 +21,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millrace_base::{Error, ErrorCode, Lsn, ShardId};
-use millrace_format::{Entry, Write as RowWrite};
+use millrace_base::{Lsn, ShardId};
+use millrace_format::Entry;
 use millrace_log::Batch;
 use millrace_replica::{Command, EntryId, Epoch, Event, LogEntry, Message, NodeId, Replica, RoleName, ShardLog, Write};
-use millrace_shard::{Input, Shard, ShardOptions};
+use millrace_shard::{Input, Shard, ShardClock, ShardOptions};
 use millrace_store::Store;
 
 use crate::core::Core;
@@ -310,22 +311,6 @@ impl<P: Platform> Core<P> {
         self.drive(shard, |seat, now_ns, out| seat.replica.handle(now_ns, Event::Reopened, out));
     }
 
-    /// Writes rows of a shard that runs no functions. The entry is committed when `Platform::applied` says so. Gives its position.
-    ///
-    /// # Errors
-    /// [`ErrorCode::Overloaded`] while another node owns the shard.
-    pub fn propose(&mut self, shard: ShardId, writes: &[RowWrite]) -> Result<Lsn, Error> {
-        let time = self.now();
-        let open = self.seat(shard).filter(|seat| seat.options.is_none() && seat.serving.is_some());
-        let seat = open.filter(|seat| seat.replica.is_serving()).ok_or_else(not_here)?;
-        let lsn = seat.replica.log().last().lsn.next();
-        let mut bytes = Vec::new();
-        Entry { shard, lsn, time, writes }.encode(&mut bytes);
-        self.drive(shard, |seat, now_ns, out| seat.replica.submit(now_ns, lsn, bytes.into(), out));
-        self.platform.wake();
-        Ok(lsn)
-    }
-
     /// Whether what a shard has read just now may be told at once.
     pub(crate) fn may_answer(&mut self, shard: ShardId) -> bool {
         self.holds_lease(shard) || self.platform.has_planted(DriverBug::ReplyWithoutLease)
@@ -483,7 +468,11 @@ impl<P: Platform> Core<P> {
         let Some((epoch, _)) = seat.to_open.take_if(is_due) else { return };
         seat.serving = Some(epoch);
         let was_handed = seat.handed == Some(epoch);
-        let Some(options) = seat.options.clone() else { return };
+        let Some(options) = seat.options.clone() else {
+            // All entries of earlier owners are in the state.
+            seat.clock = seat.store.as_ref().map(|store| ShardClock::after(store.time()));
+            return;
+        };
         // A flush that is under way goes on.
         let Some(store) = seat.store.take() else { return };
         match Shard::new(ShardOptions { incarnation: epoch.0, ..options }, store) {
@@ -589,9 +578,4 @@ impl<P: Platform> Core<P> {
             replicated.seats.clear();
         }
     }
-}
-
-fn not_here() -> Error {
-    let message = "another node owns the shard, or is about to: try again after the time in Retry-After";
-    Error::new(ErrorCode::Overloaded, message)
 }

@@ -223,7 +223,7 @@ impl<P: Platform> Core<P> {
     fn arrive(&mut self, arrived: Arrived) {
         let Some(replicated) = &mut self.replicated else { return };
         if let Some(Arrived { what: What::Request { token, .. }, .. }) = replicated.arrivals.push(arrived) {
-            self.answer(token, Err(super::not_here()));
+            self.answer(token, Err(super::proposing::not_here()));
         }
     }
 
@@ -238,7 +238,7 @@ impl<P: Platform> Core<P> {
             let is_late = until_ns <= now_ns;
             match what {
                 What::Request { token, .. } if is_late || self.pending.is_abandoned(token) => {
-                    self.answer(token, Err(super::not_here()));
+                    self.answer(token, Err(super::proposing::not_here()));
                 }
                 What::Request { job, token, since_ns } => self.dispatch(shard, job, token, since_ns),
                 What::Peer(message) => {

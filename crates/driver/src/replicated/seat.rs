@@ -7,7 +7,7 @@ use millrace_format::EntryRef;
 use millrace_replica::{
     Command, EntryId, EntryKind, Epoch, LogEntry, LogView, Nomination, Recovered, Replica, RoleName, Write,
 };
-use millrace_shard::ShardOptions;
+use millrace_shard::{ShardClock, ShardOptions};
 use millrace_store::{Store, StoreError};
 
 use super::gate::Gate;
@@ -42,6 +42,8 @@ pub(crate) struct Seat {
     pub to_open: Option<(Epoch, Lsn)>,
     /// The epoch in which the shard is open here.
     pub serving: Option<Epoch>,
+    /// The time of the entries that this node makes where no shard runs. A shard that runs has its own.
+    pub clock: Option<ShardClock>,
     /// What was committed at the last look, and for how long the entries behind it have waited. In nanoseconds.
     pub uncommitted: (Lsn, u64),
     /// The last epoch that the owner before has handed to this node. It held nothing locked when it let go.
@@ -74,6 +76,7 @@ impl Seat {
             tail,
             to_open: None,
             serving: None,
+            clock: None,
             uncommitted: (Lsn::ZERO, 0),
             handed: None,
             gate: Gate::default(),

@@ -2,7 +2,7 @@
 
 use crate::common::{ActivationHost, Pending, Request, World, handlers, service};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{ActivationId, Engine, Host, OperationId, Output, Start, Step};
+use millrace_func::{ActivationId, Engine, Host, OperationId, Output, Start, TurnResult};
 
 const HANDLERS: &str = "
   refuses(ctx, text) { throw new Abort(text); },
@@ -171,7 +171,7 @@ struct Calls {
 }
 
 impl Calls {
-    fn turn(&mut self, turn: impl FnOnce(&World, &mut dyn Host) -> Step) -> Ended {
+    fn turn(&mut self, turn: impl FnOnce(&World, &mut dyn Host) -> TurnResult) -> Ended {
         let mut state = std::mem::take(&mut self.world.state);
         let mut operations = self.world.operations;
         let mut host = ActivationHost {
@@ -184,10 +184,10 @@ impl Calls {
         let step = turn(&self.world, &mut host);
         (self.world.state, self.world.operations) = (state, operations);
         match step {
-            Step::Waiting => None,
-            Step::Done(Ok(Output::Value(json))) => Some(Ok(String::from_utf8_lossy(&json).into_owned())),
-            Step::Done(Ok(Output::Response(_))) => panic!("a handler gives no response"),
-            Step::Done(Err(error)) => Some(Err(format!("{error}"))),
+            TurnResult::Waiting => None,
+            TurnResult::Done(Ok(Output::Value(json))) => Some(Ok(String::from_utf8_lossy(&json).into_owned())),
+            TurnResult::Done(Ok(Output::Response(_))) => panic!("a handler gives no response"),
+            TurnResult::Done(Err(error)) => Some(Err(format!("{error}"))),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::common;
 
 use crate::common::journal::every_cut;
-use crate::common::{Asked, World, handlers, service};
+use crate::common::{RecordCall, World, handlers, service};
 use bytes::Bytes;
 use millrace_api::{
     Form, PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordQuery, RecordReply, RecordWrite,
@@ -12,7 +12,7 @@ use millrace_base::{Error, ErrorCode};
 use millrace_func_js::type_definitions;
 
 /// Answers as records would, for one record `7` with two phones.
-fn records(asked: &Asked) -> Result<RecordReply, Error> {
+fn records(asked: &RecordCall) -> Result<RecordReply, Error> {
     let body = |text: &str| Bytes::copy_from_slice(text.as_bytes());
     let missing = || Error::new(ErrorCode::UnknownRecord, "no such record");
     let is_there = asked.id == b"7";
@@ -52,7 +52,7 @@ fn world(code: &str) -> World {
 }
 
 /// What the handler gives, and the one operation it asked for.
-fn asked(code: &str) -> (String, Asked) {
+fn asked(code: &str) -> (String, RecordCall) {
     let mut world = world(code);
     let output = world.call("run", "null").expect("succeeds");
     let [asked] = &world.state.asked[..] else { panic!("{:?}", world.state.asked) };

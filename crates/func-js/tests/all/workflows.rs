@@ -9,7 +9,7 @@ use millrace_base::{Error, ErrorCode};
 use millrace_func::{
     ActivationId, BuiltInCall, Engine, FetchRequest, Flow, HandlerKind, Host, Limits, RetryOptions, Schedule, Start,
 };
-use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, Step, StepStart};
+use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart, TurnResult};
 
 const BOOKING: &str = r#"
 import { service, workflow, query, Abort } from "millrace";
@@ -614,20 +614,23 @@ fn a_host_may_end_a_step_itself() {
     let start = || Start::Handler { id, key: b"k", input: b"" };
     let mut host = Cancelling(0);
     // The step's operation ends although its code has not: nobody waits for the code any more.
-    assert!(matches!(world.engine.start(ActivationId(7), start(), &mut host), Step::Waiting));
+    assert!(matches!(world.engine.start(ActivationId(7), start(), &mut host), TurnResult::Waiting));
     let cancelled = Err(Error::new(ErrorCode::Cancelled, "cancelled"));
-    assert!(matches!(world.engine.resume(ActivationId(7), OperationId(0), cancelled, &mut host), Step::Waiting));
+    assert!(matches!(world.engine.resume(ActivationId(7), OperationId(0), cancelled, &mut host), TurnResult::Waiting));
     let step = world.engine.resume(ActivationId(7), OperationId(1), Ok(Bytes::from_static(b"null")), &mut host);
-    assert!(matches!(step, Step::Waiting), "{step:?}");
+    assert!(matches!(step, TurnResult::Waiting), "{step:?}");
     let step = world.engine.resume(ActivationId(7), OperationId(2), Ok(Bytes::from_static(b"null")), &mut host);
     assert!(
-        matches!(&step, Step::Done(Ok(millrace_func::Output::Value(value))) if &value[..] == b"\"cancelled\""),
+        matches!(&step, TurnResult::Done(Ok(millrace_func::Output::Value(value))) if &value[..] == b"\"cancelled\""),
         "{step:?}"
     );
     // A host that refuses a step's end ends the activation with its error.
     let mut host = Cancelling(0);
-    assert!(matches!(world.engine.start(ActivationId(8), start(), &mut host), Step::Waiting));
-    assert!(matches!(world.engine.resume(ActivationId(8), OperationId(1), Ok(Bytes::new()), &mut host), Step::Waiting));
+    assert!(matches!(world.engine.start(ActivationId(8), start(), &mut host), TurnResult::Waiting));
+    assert!(matches!(
+        world.engine.resume(ActivationId(8), OperationId(1), Ok(Bytes::new()), &mut host),
+        TurnResult::Waiting
+    ));
     let step = world.engine.resume(ActivationId(8), OperationId(2), Ok(Bytes::new()), &mut host);
-    assert!(matches!(&step, Step::Done(Err(error)) if error.message == "the journal is full"), "{step:?}");
+    assert!(matches!(&step, TurnResult::Done(Err(error)) if error.message == "the journal is full"), "{step:?}");
 }

@@ -9,9 +9,9 @@ use serde_json::json;
 use super::*;
 use crate::access::policy::ConditionKey;
 
-struct Asked(Option<&'static str>);
+struct TestRequest(Option<&'static str>);
 
-impl Request for Asked {
+impl Request for TestRequest {
     fn principal_id(&self) -> Option<&str> {
         self.0
     }
@@ -134,7 +134,7 @@ impl Case {
             true => Target::Object { key: "k", access: Some(List::from(&of_object)) },
             false => Target::Bucket,
         };
-        is_allowed(&bucket, self.action.0, target, &Asked(self.who))
+        is_allowed(&bucket, self.action.0, target, &TestRequest(self.who))
     }
 }
 
@@ -176,7 +176,7 @@ fn objects_that_are_not_there_are_told_to_who_may_list() {
             is_of_asking_app: false,
         };
         let target = Target::Object { key: "k", access: None };
-        assert_eq!(is_allowed(&bucket, "s3:GetObject", target, &Asked(who)), expected, "{who:?}");
+        assert_eq!(is_allowed(&bucket, "s3:GetObject", target, &TestRequest(who)), expected, "{who:?}");
     }
 }
 
@@ -204,7 +204,7 @@ fn a_permission_gives_itself_alone() {
             rules: Rules::default(),
             is_of_asking_app: false,
         };
-        let found = is_allowed(&bucket, action, Target::Bucket, &Asked(other));
+        let found = is_allowed(&bucket, action, Target::Bucket, &TestRequest(other));
         assert_eq!(found, expected, "{permission:?} {action}");
     }
 }

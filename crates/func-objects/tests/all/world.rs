@@ -14,17 +14,17 @@ use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
     ActivationId, App, BuiltInCall, BuiltInHost, Engine, EntityRows, EntityScan, EntityVisitor, FetchRequest,
     HandlerId, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, ScanRequest,
-    Service, Start, Step, Visit,
+    Service, Start, TurnResult, Visit,
 };
 use millrace_func_objects::ObjectsEngine;
 
 /// Service, key, field.
-type Place = (u16, Vec<u8>, Vec<u8>);
+type FieldAddress = (u16, Vec<u8>, Vec<u8>);
 
 /// What a transaction has done so far.
 #[derive(Clone, Default)]
 struct Effects {
-    writes: BTreeMap<Place, Option<Value>>,
+    writes: BTreeMap<FieldAddress, Option<Value>>,
     messages: Vec<Message>,
     released: Vec<u64>,
 }
@@ -36,7 +36,7 @@ pub struct World {
     engine: ObjectsEngine,
     program: Program,
     services: Vec<Service>,
-    pub stored: BTreeMap<Place, Value>,
+    pub stored: BTreeMap<FieldAddress, Value>,
     /// Messages with the time at which they are due.
     pub messages: Vec<(u64, Message)>,
     /// Messages to other apps.
@@ -56,7 +56,7 @@ pub struct World {
 }
 
 struct Frame<'a> {
-    stored: &'a BTreeMap<Place, Value>,
+    stored: &'a BTreeMap<FieldAddress, Value>,
     effects: &'a mut Effects,
     service: u16,
     key: Vec<u8>,
@@ -76,13 +76,13 @@ fn refuse<T>() -> Result<T, Error> {
 }
 
 impl Frame<'_> {
-    fn place(&self, field: &[u8]) -> Place {
+    fn place(&self, field: &[u8]) -> FieldAddress {
         (self.service, self.key.clone(), field.to_vec())
     }
 
     /// All fields of a service as the transaction sees them.
     fn all(&self, service: u16) -> BTreeMap<(Vec<u8>, Vec<u8>), Value> {
-        let of = |place: &Place| (place.1.clone(), place.2.clone());
+        let of = |place: &FieldAddress| (place.1.clone(), place.2.clone());
         let stored = self.stored.iter().filter(|(place, _)| place.0 == service);
         let mut all: BTreeMap<_, _> = stored.map(|(place, value)| (of(place), value.clone())).collect();
         for (place, value) in self.effects.writes.iter().filter(|(place, _)| place.0 == service) {
@@ -315,17 +315,17 @@ impl World {
             let reading;
             (pending, reading, operations) = (frame.pending, frame.reading, frame.operations);
             match step {
-                Step::Done(Ok(Output::Value(output))) => {
+                TurnResult::Done(Ok(Output::Value(output))) => {
                     assert!(pending.is_empty(), "it ended while it had calls open");
                     return Ok(output);
                 }
-                Step::Done(Ok(_)) => panic!("a handler gives a value"),
-                Step::Done(Err(error)) => {
+                TurnResult::Done(Ok(_)) => panic!("a handler gives a value"),
+                TurnResult::Done(Err(error)) => {
                     // A call that failed has done nothing.
                     std::mem::swap(effects, &mut before);
                     return Err(error);
                 }
-                Step::Waiting => {}
+                TurnResult::Waiting => {}
             }
             if let Some((operation, numbers)) = reading {
                 if let Some(meanwhile) = self.before_read.take() {

@@ -218,7 +218,7 @@ fn draws() -> impl Strategy<Value = Draw> {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct RandomQuery {
     predicate: String,
     order: String,
     limit: u32,
@@ -295,14 +295,14 @@ fn predicate() -> impl Strategy<Value = String> {
     ]
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = RandomQuery> {
     let single: Vec<String> = paths().into_iter().map(|(path, _)| path).filter(|path| !path.contains('[')).collect();
     let order = prop_oneof![
         1 => Just(String::new()),
         1 => (prop::sample::select(single), any::<bool>()).prop_map(|(path, is_descending)| if is_descending { format!("-{path}") } else { path }),
     ];
     let limit = prop_oneof![1_u32..6, Just(1000)];
-    (predicate(), order, limit).prop_map(|(predicate, order, limit)| Asked { predicate, order, limit })
+    (predicate(), order, limit).prop_map(|(predicate, order, limit)| RandomQuery { predicate, order, limit })
 }
 
 /// A change of a record: which one, and its new values.
@@ -340,7 +340,7 @@ fn schema() -> Value {
     json!({"type":"record","name":"T","fields":fields})
 }
 
-fn query(asked: &Asked) -> RecordQuery<'_> {
+fn query(asked: &RandomQuery) -> RecordQuery<'_> {
     RecordQuery {
         predicate: &asked.predicate,
         order: &asked.order,

@@ -9,12 +9,14 @@ use millrace_api::PathOperationKind as Kind;
 use millrace_base::ErrorCode;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tree::{Condition, Edit, Place, Step, Type, cases, edits, fitting, guided, path_text, paths, select, update};
+use tree::{
+    Condition, Edit, PathStep, Type, ValueLocation, cases, edits, fitting, guided, path_text, paths, select, update,
+};
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Change(Vec<Step>, Edit),
-    Test(Vec<Step>, Option<Value>),
+    Change(Vec<PathStep>, Edit),
+    Test(Vec<PathStep>, Option<Value>),
 }
 
 /// Why the model stops.
@@ -61,13 +63,14 @@ fn patches() -> impl Strategy<Value = (Type, Value, Vec<Operation>)> {
 
 /// Whether the order of entries decides what a path selects. A record keeps its entries in the order in which they
 /// came. The model sorts them, so from the second operation on it does not know that order.
-fn depends_on_order(path: &[Step]) -> bool {
-    let cuts = path
-        .windows(2)
-        .any(|pair| matches!(pair[0], Step::Filter(_)) && matches!(pair[1], Step::All | Step::At(_) | Step::Slice(..)));
+fn depends_on_order(path: &[PathStep]) -> bool {
+    let cuts = path.windows(2).any(|pair| {
+        matches!(pair[0], PathStep::Filter(_))
+            && matches!(pair[1], PathStep::All | PathStep::At(_) | PathStep::Slice(..))
+    });
     cuts || path.iter().any(|step| match step {
-        Step::Filter(condition) => takes_first(condition),
-        Step::Either(a, b) => depends_on_order(a) || depends_on_order(b),
+        PathStep::Filter(condition) => takes_first(condition),
+        PathStep::Either(a, b) => depends_on_order(a) || depends_on_order(b),
         _ => false,
     })
 }
@@ -84,13 +87,13 @@ fn takes_first(condition: &Condition) -> bool {
 }
 
 impl Operation {
-    fn path(&self) -> &[Step] {
+    fn path(&self) -> &[PathStep] {
         let (Self::Change(path, _) | Self::Test(path, _)) = self;
         path
     }
 
     fn step(&self, of: &Type, value: &Value) -> Result<(Value, usize), Failure> {
-        let root = Place { of, value: value.clone(), way: Vec::new() };
+        let root = ValueLocation { of, value: value.clone(), way: Vec::new() };
         match self {
             Self::Change(path, edit) => match update(path, &root, edit).ok_or(Failure::Misfit)? {
                 (_, 0) => Err(Failure::NoMatch),
@@ -98,7 +101,7 @@ impl Operation {
             },
             Self::Test(path, expected) => {
                 let mut found = select(path, &root);
-                let is_other = |place: &Place<'_>| {
+                let is_other = |place: &ValueLocation<'_>| {
                     expected.as_ref().is_some_and(|value| place.of.accept(value).as_ref() != Some(&place.value))
                 };
                 if found.is_empty() || found.iter().any(is_other) {

@@ -99,6 +99,6 @@ impl Backups for AtOnce {}
 
 impl Serving for AtOnce {
     fn health(&self) -> Health {
-        Health { is_serving: true, hindrance: None }
+        Health { is_serving: true, hindrance: None, has_test_clock: false }
     }
 }

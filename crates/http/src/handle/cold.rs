@@ -18,7 +18,7 @@ use crate::auth::{Otherwise, caller, key_of};
 use crate::backend::Backend;
 use crate::connection::DialledWorker;
 use crate::operations::{Kind, Operation, Parameter};
-use crate::{archive, body, buckets, cluster_keys, events, manage, nodes, path, records, reply, users};
+use crate::{archive, body, buckets, cluster_keys, events, manage, nodes, path, records, reply, test_clock, users};
 
 pub(super) async fn cold_dispatch<B: Backend>(
     session: &Session<B>,
@@ -58,6 +58,7 @@ pub(super) async fn cold_dispatch<B: Backend>(
         }
         Kind::ClusterKeys | Kind::ReplaceClusterKeys => cluster_keys::manage(session, who, row.kind, input).await,
         Kind::Backup => events::backup(&session.state, backend.backup(who).await?),
+        Kind::AdvanceClock => test_clock::advance(session, who, input).await,
         kind if buckets::manages(kind) => buckets::manage(session, who, kind, input).await,
         kind if users::manages(kind) => users::manage(session, who, kind, input).await,
         _ => Err(unknown_route(input.uri.path())),
@@ -224,6 +225,7 @@ pub(super) fn public<B: Serving + Deployments>(session: &Session<B>, kind: Kind,
             }
             match health.hindrance.filter(|_| kind == Kind::Readyz) {
                 Some(hindrance) => Err(hindrance.error()),
+                None if health.has_test_clock => Ok(text(TEXT, "ok, with a clock that tests move\n")),
                 None => Ok(text(TEXT, "ok\n")),
             }
         }

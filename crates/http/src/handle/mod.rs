@@ -22,7 +22,7 @@ use crate::connection::{ConnectionState, InFlight};
 use crate::cors::Reader;
 use crate::local::Local;
 use crate::operations::{Access, Kind, Operation, Parameter};
-use crate::pending_reply::{PendingReply, Step};
+use crate::pending_reply::{PendingReply, Progress};
 use crate::router::{self, Captures, Found};
 use crate::{metrics, path, problem, records, reply};
 use cold::{cold_dispatch, public, state};
@@ -89,7 +89,7 @@ pub(crate) type Reply = Result<Response<ReplyBody>, Error>;
 const DISCARDED_BYTES: usize = 64 << 10;
 
 /// A request that has begun; it is in flight until it ends.
-pub(crate) struct Asked<'a> {
+pub(crate) struct OpenRequest<'a> {
     kind: Kind,
     is_anonymous: bool,
     reader: Option<Box<Reader>>,
@@ -108,8 +108,8 @@ pub(crate) async fn handle<B: Backend>(
     }
     let (asked, step) = begin(session, request).await;
     let mut response = match step {
-        Step::Done(response) => response,
-        Step::PendingReply(waits) => asked.reply(&state.local, waits).await,
+        Progress::Done(response) => response,
+        Progress::PendingReply(waits) => asked.reply(&state.local, waits).await,
     };
     let is_refused = response.status().is_client_error() && !response.headers().contains_key(header::CONNECTION);
     if is_refused && (!request.body().has_arrived() || state.refused_body().is_some()) {
@@ -129,24 +129,27 @@ pub(crate) async fn handle<B: Backend>(
 pub(crate) fn begin<'a, B: Backend>(
     session: &'a Session<B>,
     request: &mut Request<RequestBody>,
-) -> Pin<Box<impl Future<Output = (Asked<'a>, Step)>>> {
+) -> Pin<Box<impl Future<Output = (OpenRequest<'a>, Progress)>>> {
     Box::pin(run(session, request))
 }
 
-async fn run<'a, B: Backend>(session: &'a Session<B>, request: &mut Request<RequestBody>) -> (Asked<'a>, Step) {
+async fn run<'a, B: Backend>(
+    session: &'a Session<B>,
+    request: &mut Request<RequestBody>,
+) -> (OpenRequest<'a>, Progress) {
     let began_ns = metrics::now_ns();
     let local = &session.state.local;
     local.begins(began_ns);
     let in_flight = session.state.request_begins();
     let uri = std::mem::take(request.uri_mut());
     let (kind, CallerFacts { is_anonymous, reader }, step) = begin_operation(session, &uri, request).await;
-    if matches!(step, Step::PendingReply(_)) {
+    if matches!(step, Progress::PendingReply(_)) {
         local.put_back(std::mem::take(request.headers_mut()));
     }
-    (Asked { kind, is_anonymous, reader, began_ns, in_flight }, step)
+    (OpenRequest { kind, is_anonymous, reader, began_ns, in_flight }, step)
 }
 
-impl Asked<'_> {
+impl OpenRequest<'_> {
     /// The reply of one that waits.
     pub(crate) async fn reply(&self, local: &Local, waits: PendingReply) -> Response<ReplyBody> {
         waits.reply(local, self.kind, self.is_anonymous).await
@@ -219,7 +222,7 @@ async fn begin_operation<B: Backend>(
     session: &Session<B>,
     uri: &Uri,
     request: &mut Request<RequestBody>,
-) -> (Kind, CallerFacts, Step) {
+) -> (Kind, CallerFacts, Progress) {
     let mut noticed = CallerFacts::default();
     match router::find(request.method(), uri.path()) {
         Found::Operation(row, captures) => {
@@ -229,7 +232,7 @@ async fn begin_operation<B: Backend>(
             let input = Input { uri, captures: &captures, request: &mut *request, seen: RequestFacts::default() };
             let step = operate(session, row, input, is_registrys, &mut noticed).await;
             let step = step.unwrap_or_else(|error| {
-                Step::Done(match row.kind {
+                Progress::Done(match row.kind {
                     Kind::Route => refuse_route(session, &captures, request.method(), uri.path(), &error),
                     kind => records::refuse(kind, &error, is_registrys),
                 })
@@ -240,7 +243,7 @@ async fn begin_operation<B: Backend>(
             noticed.reader = reader_of(&session.state.local, uri, request);
             let hosts = request.headers().get_all(header::HOST).iter().count();
             let host = request.headers().get(header::HOST);
-            let step = Step::Done(match check_host(request.version(), uri, host, hosts) {
+            let step = Progress::Done(match check_host(request.version(), uri, host, hosts) {
                 Ok(()) => answer_nothing(&found, uri.path(), request.method()),
                 Err(error) => problem::respond(&error, None),
             });
@@ -259,7 +262,7 @@ async fn operate<B: Backend>(
     mut input: Input<'_>,
     is_registrys: bool,
     noticed: &mut CallerFacts,
-) -> Result<Step, Error> {
+) -> Result<Progress, Error> {
     let local = &session.state.local;
     let is_from_page;
     (input.seen, is_from_page) = look_at_headers(local, row, &input)?;
@@ -267,7 +270,7 @@ async fn operate<B: Backend>(
         noticed.reader = reader_of(local, input.uri, input.request);
     }
     if row.access == Access::Public {
-        return public(session, row.kind, &input).map(Step::Done);
+        return public(session, row.kind, &input).map(Progress::Done);
     }
     let otherwise = match row.kind {
         Kind::Route => Otherwise::Ignored,
@@ -300,18 +303,18 @@ async fn operate<B: Backend>(
     let step = match row.kind {
         Kind::Call => call(session, who, input).await,
         Kind::Route => route(session, who, input).await,
-        Kind::State => state(session, who, input).await.map(Step::Done),
+        Kind::State => state(session, who, input).await.map(Progress::Done),
         Kind::Records(operation) if operation.is_read() => {
-            records::read(session, who, operation, input).await.map(Step::Done)
+            records::read(session, who, operation, input).await.map(Progress::Done)
         }
         Kind::Records(operation) if operation.is_write() => records::write(session, who, operation, input).await,
         // Boxed: rare operations must not make every request's future larger.
-        _ => Box::pin(cold_dispatch(session, who, row, input)).await.map(Step::Done),
+        _ => Box::pin(cold_dispatch(session, who, row, input)).await.map(Progress::Done),
     };
     step.map_err(|error| auth::ask_for_key(error, caller.is_anonymous))
 }
 
-async fn call<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
+async fn call<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Progress, Error> {
     let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let body = input.body(&session.state).await?;
@@ -325,8 +328,8 @@ async fn call<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<
         idempotency_key,
     };
     Ok(match session.backend.call(who, request) {
-        Begun::Ended(output) => Step::Done(reply::json(input.take_headers(), output?)),
-        Begun::PendingReply(waiting) => Step::PendingReply(PendingReply::Call(waiting)),
+        Begun::Ended(output) => Progress::Done(reply::json(input.take_headers(), output?)),
+        Begun::PendingReply(waiting) => Progress::PendingReply(PendingReply::Call(waiting)),
     })
 }
 
@@ -347,7 +350,7 @@ impl HeaderSource for RequestHeaders {
     }
 }
 
-async fn route<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
+async fn route<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Progress, Error> {
     let body = input.body(&session.state).await?;
     let headers = Arc::new(RequestHeaders(input.take_headers()));
     let request = route_request(&input, body, &headers)?;
@@ -355,10 +358,10 @@ async fn route<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input
     // Free again, unless the route still has it.
     let map = Arc::into_inner(headers).map(|headers| headers.0).unwrap_or_default();
     Ok(match begun {
-        Begun::Ended(answer) => Step::Done(reply::route(map, answer?)?),
+        Begun::Ended(answer) => Progress::Done(reply::route(map, answer?)?),
         Begun::PendingReply(waiting) => {
             *input.request.headers_mut() = map;
-            Step::PendingReply(PendingReply::Route(waiting))
+            Progress::PendingReply(PendingReply::Route(waiting))
         }
     })
 }

@@ -29,6 +29,10 @@ const BINARY: &str = r#"{"type":"string","format":"binary"}"#;
 
 const AGREED_KEYS: &str = r#"{"type":"object","required":["version","keys"],"additionalProperties":false,"properties":{"version":{"type":"integer"},"keys":{"type":"object","properties":{"anonymous":{"type":"array","items":{"type":"string"}},"keys":{"type":"array","items":{"type":"object","required":["id","secret_sha256","roles","created_ms"],"properties":{"id":{"type":"string"},"secret_sha256":{"type":"string","description":"SHA-256 of the secret's 32 bytes."},"roles":{"type":"array","items":{"type":"string"}},"created_ms":{"type":"integer"}}}}}}}}"#;
 
+const ADVANCE: &str = r#"{"type":"object","required":["advance_ms"],"additionalProperties":false,"properties":{"advance_ms":{"type":"integer","minimum":0}}}"#;
+
+const MOVED: &str = r#"{"type":"object","required":["ahead_ms","now_ms"],"properties":{"ahead_ms":{"type":"integer"},"now_ms":{"type":"integer"}}}"#;
+
 pub(super) const CALL: Operation = Operation {
     kind: Kind::Call,
     method: "POST",
@@ -474,6 +478,20 @@ const GENERAL: &[Operation] = &[
             status: 200,
             description: "A tar of the data directory. Its last file, backup.json, lists the others; without it the backup is not whole.",
             body: Some(Media { content_type: "application/x-tar", schema: BINARY }),
+        }],
+        access: Access::Admin,
+        ..HEALTHZ
+    },
+    Operation {
+        kind: Kind::AdvanceClock,
+        method: "POST",
+        path: &[literal("clock.json")],
+        summary: "Only with `millrace serve --test-clock`: move the node's time ahead",
+        request: json(ADVANCE),
+        answers: &[Answer {
+            status: 200,
+            description: "By how much the clock is ahead of the machine's, and its time.",
+            body: json(MOVED),
         }],
         access: Access::Admin,
         ..HEALTHZ

@@ -30,7 +30,7 @@ use crate::connection::{self, ConnectionState, Order};
 use crate::handle::{self, Session};
 use crate::io::{Io, Stream};
 use crate::metrics::Timeout;
-use crate::pending_reply::Step;
+use crate::pending_reply::Progress;
 use crate::problem::raw_reply;
 use gate::Gate;
 use head::Look;
@@ -332,8 +332,8 @@ impl Line {
         let (asked, step) = poll_fn(|context| self.poll_while_there(io, begin.as_mut(), context)).await?;
         drop(begin);
         let response = match step {
-            Step::Done(response) => response,
-            Step::PendingReply(waits) => {
+            Progress::Done(response) => response,
+            Progress::PendingReply(waits) => {
                 let mut reply = pin!(asked.reply(&session.state.local, waits));
                 poll_fn(|context| self.poll_while_there(io, reply.as_mut(), context)).await?
             }

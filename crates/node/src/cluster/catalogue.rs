@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use millrace_base::{Error, ErrorCode};
 use millrace_func::App;
+use millrace_guidance::EXPECTED_LEVEL;
 use millrace_peers::Lane;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::guide::BUILT_IN_DEPLOYMENTS;
+use super::replacing::seen;
 use super::{Change, Cluster, Proposal, Word, no_leader};
 use crate::apps::archive;
 use crate::core::Shared;
@@ -26,16 +28,34 @@ const TRIAL: u32 = BUILT_IN_DEPLOYMENTS;
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Deploys or replaces an app on all nodes: it serves on those that are alive when this returns.
+/// Deploys or replaces an app on all nodes: it serves on those that are alive when this returns. If `expected` is named, it is
+/// the content that the app has to have until then.
 ///
 /// # Errors
-/// `app-refused`, if this node cannot load it; `overloaded` without a leader.
-pub(crate) async fn deploy(shared: &Arc<Shared>, cluster: &Cluster, app: App) -> Result<u64, Error> {
+/// `app-refused`, if this node cannot load it; `overloaded` without a leader; `precondition-failed` for another content. This node
+/// has heard of that one then, unless it is slow.
+pub(crate) async fn deploy(
+    shared: &Arc<Shared>,
+    cluster: &Cluster,
+    app: App,
+    expected: Option<String>,
+) -> Result<u64, Error> {
     check(shared, cluster)?;
     try_out(shared, &app).await?;
     let tar = archive(&app).map_err(|error| Error::new(ErrorCode::Internal, format!("the app's files: {error}")))?;
     let name = app.name.as_str().to_owned();
-    let epoch = ask_leader(cluster, Change::Deploy { app: name.clone(), tar: tar.into() }).await?;
+    // Nodes of an earlier version would take the last one that comes.
+    let expected = expected.filter(|_| cluster.guidance().feature_level >= EXPECTED_LEVEL);
+    let change = Change::Deploy { app: name.clone(), expected: expected.clone(), tar: tar.into() };
+    let epoch = match ask_leader(cluster, change).await {
+        Ok(epoch) => epoch,
+        Err(error) => {
+            if let Some(expected) = expected.filter(|_| error.code == ErrorCode::PreconditionFailed) {
+                seen(cluster, &name, &expected).await;
+            }
+            return Err(error);
+        }
+    };
     followed(cluster, epoch).await;
     Ok(cluster.guidance().apps.get(&name).map_or(1, |entry| entry.version))
 }

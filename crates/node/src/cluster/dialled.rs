@@ -18,6 +18,11 @@ impl Cluster {
         self.guidance().feature_level >= STREAMS_LEVEL
     }
 
+    /// The content of an app that is deployed, as this node knows it; none if there is no such app.
+    pub(crate) fn content_of(&self, app: &str) -> String {
+        self.guidance().apps.get(app).map_or_else(String::new, |entry| entry.content.clone())
+    }
+
     /// Whether a worker of this version is connected to another node that this one hears.
     pub(crate) fn has_dialled_elsewhere(&self, app: &str, version: u64, now_ns: u64) -> bool {
         let others = locked(&self.others);

@@ -54,14 +54,15 @@ fn known(guidance: &Guidance, me: NodeId) -> KnownCluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_guidance::{NodeEntry, Place};
+    use millrace_guidance::{NodeEntry, ShardPlacement};
 
     #[test]
     fn a_shard_is_lost_with_a_node_if_the_others_are_no_majority() {
         let mut guidance = Guidance::default();
         guidance.nodes.insert(4, NodeEntry { peer: "four:7000".to_owned(), ..NodeEntry::default() });
         let places = [&[1][..], &[1, 4], &[1, 4, 5], &[4], &[4, 5]];
-        guidance.shards = places.map(|replicas| Place { replicas: replicas.to_vec(), ..Place::default() }).to_vec();
+        guidance.shards =
+            places.map(|replicas| ShardPlacement { replicas: replicas.to_vec(), ..ShardPlacement::default() }).to_vec();
         let known = known(&guidance, NodeId(1));
         assert_eq!(known.last_copies, [ShardId(0), ShardId(1)]);
         assert_eq!(known.nodes[0].peer, "four:7000");

@@ -171,7 +171,7 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use millrace_guidance::{NodeEntry, Place};
+    use millrace_guidance::{NodeEntry, ShardPlacement};
 
     use super::*;
 
@@ -181,7 +181,8 @@ mod tests {
             let entry =
                 |node| (node, NodeEntry { is_alive: alive.contains(&node), incarnation, ..NodeEntry::default() });
             let nodes = [1, 2, 3].map(entry).into();
-            let shards = owners.iter().map(|owner| Place { owner: *owner, ..Place::default() }).collect();
+            let shards =
+                owners.iter().map(|owner| ShardPlacement { owner: *owner, ..ShardPlacement::default() }).collect();
             Arc::new(Guidance { nodes, shards, ..Guidance::default() })
         };
         let metrics = ReplicationMetrics::default();

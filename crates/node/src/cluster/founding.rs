@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::Path;
 
 use millrace_api::is_built_in;
-use millrace_base::{Error, Lsn, ShardId};
+use millrace_base::{Error, Lsn, ShardId, UnixMillis};
 use millrace_format::Write;
 use millrace_guidance::{AppEntry, Guidance, KeptApp, NodeEntry};
 use millrace_log::{Batch, LogError, RecoveredReplica};
@@ -21,7 +21,7 @@ use millrace_replica::{NodeId, ReplicaSet};
 use millrace_store::{Checkpoint, Store, StoreError};
 
 use super::guide::BUILT_IN_DEPLOYMENTS;
-use super::rescue::{append, founding};
+use super::rescue::{append, founding, founding_time};
 use super::{Member, rows};
 use crate::apps::{AppStore, archive, version_of};
 use crate::directory::{DataDirectory, S3_USERS_FILE, S3_USERS_TABLE};
@@ -209,5 +209,5 @@ fn first_batches(stores: &[Store], guidance: &Guidance, me: NodeId, entries: &[V
     let mut replicas: BTreeMap<ShardId, RecoveredReplica> =
         stores.iter().map(|store| (store.shard(), replica(store.lsn()))).collect();
     replicas.insert(ShardId(guidance.shards.len().try_into().unwrap_or(u16::MAX)), replica(Lsn::ZERO));
-    founding(&replicas, guidance, me, entries)
+    founding((&replicas, founding_time(UnixMillis(0))), guidance, me, entries)
 }

@@ -180,7 +180,7 @@ impl Guide {
             // This node may be one of other shards from now on.
             carrier.look();
         } else {
-            self.cluster.note_bodies(self.cluster.guidance().epoch);
+            self.cluster.note_bodies(self.cluster.guidance().epoch, &BTreeSet::new());
         }
         self.said_ns = 0;
     }
@@ -355,7 +355,8 @@ impl Guide {
         let mut next = Guidance { epoch: present.epoch + 1, ..present.clone() };
         let (mut entries, mut unneeded, mut value) = (Vec::new(), Vec::new(), next.epoch);
         let made = match change {
-            Change::Deploy { app, tar } => self.deployed(&app, &tar, &mut next, &mut entries),
+            Change::Deploy { app, expected, tar } => replacing::check_expected(present, &app, expected.as_deref())
+                .and_then(|()| self.deployed(&app, &tar, &mut next, &mut entries)),
             Change::Prepare { app, expected, tar } => {
                 replacing::prepared(&mut next, (&app, &expected, &tar), &mut entries)
             }
@@ -461,6 +462,7 @@ impl Guide {
         let guidance = self.cluster.guidance();
         let Said { is_caught_up, obstacles, held, opened, lost, stopped } = self.cluster.condition();
         let knows_dialled = guidance.feature_level >= DIALLED_LEVEL;
+        let (bodies_epoch, unreadable) = self.cluster.bodies_here();
         Status {
             incarnation: self.cluster.incarnation,
             feature_level: FEATURE_LEVEL,
@@ -471,7 +473,8 @@ impl Guide {
             held,
             opened,
             quiet_epoch: self.cluster.quiet_epoch(),
-            bodies_epoch: self.cluster.bodies_epoch(),
+            bodies_epoch,
+            unreadable,
             is_resyncing: lost.guidance,
             resyncing: lost.shards,
             stopped: if guidance.feature_level < STOPPED_LEVEL { Vec::new() } else { stopped },

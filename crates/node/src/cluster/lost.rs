@@ -3,7 +3,7 @@
 //! A replica that has lost what it knew counts in nothing before it has asked the others. Where so many have that the rest is no
 //! majority, it asks in vain: nobody knows what was acknowledged. That does not mend itself, so it gets a name.
 
-use millrace_guidance::Place;
+use millrace_guidance::ShardPlacement;
 use millrace_replica::NodeId;
 
 use super::{Cluster, locked};
@@ -63,7 +63,7 @@ impl Cluster {
         let has_lost = |node: u16, shard: u16| {
             known.iter().any(|(other, lost)| *other == node && lost.shards.binary_search(&shard).is_ok())
         };
-        let is_lost = |(shard, place): &(u16, &Place)| {
+        let is_lost = |(shard, place): &(u16, &ShardPlacement)| {
             let lost = place.replicas.iter().filter(|node| has_lost(**node, *shard)).count();
             are_too_few_left(place.replicas.len(), lost)
         };

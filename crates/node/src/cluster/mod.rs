@@ -145,7 +145,7 @@ pub(crate) struct Cluster {
     /// Requests of other nodes and of this one to whoever leads.
     proposals: Mutex<Vec<Proposal>>,
     /// Who waits for the answer of the leader, by number.
-    asked: Mutex<Asked>,
+    asked: Mutex<GuidanceRequests>,
     /// For what is loaded and does not serve yet, by the number of its deployment: the services that go with it.
     going: Mutex<BTreeMap<u32, Vec<Name>>>,
     /// Other nodes may have bodies of objects that this one lacks.
@@ -174,7 +174,7 @@ pub(crate) struct Cluster {
 
 /// Whom the leader owes an answer, by number, and the last number.
 #[derive(Default)]
-struct Asked {
+struct GuidanceRequests {
     last: u64,
     waiting: BTreeMap<u64, oneshot::Sender<Result<u64, Error>>>,
 }
@@ -214,8 +214,9 @@ pub(crate) struct Proposal {
 /// A change of the guidance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Deploy an app: its name and a tar of its files.
-    Deploy { app: String, tar: Bytes },
+    /// Deploy an app: its name and a tar of its files. Its content still has to be `expected`, if that is named; none is the
+    /// content of an app that is not there.
+    Deploy { app: String, expected: Option<String>, tar: Bytes },
     /// Send no more requests to an app.
     Remove { app: String },
     /// Have a node's shards moved away, or no longer.
@@ -497,7 +498,7 @@ impl Cluster {
         let (stopped, dialled) = (status.stopped.clone(), status.dialled.clone());
         let other = Other { follows, heard_ns, is_leaving, quiet_epoch, lost, stopped, dialled };
         locked(&self.others).insert(node, other);
-        self.whole.note_other(node, status.bodies_epoch);
+        self.whole.note_other(node, status);
     }
 
     /// A core says how its replicas are.

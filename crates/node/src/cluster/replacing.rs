@@ -83,7 +83,7 @@ async fn settle(cluster: &Cluster, app: &str, deployment: u32, is_taken: bool) -
 }
 
 /// Waits until this node has seen what somebody else has made of an app.
-async fn seen(cluster: &Cluster, app: &str, before: &str) {
+pub(super) async fn seen(cluster: &Cluster, app: &str, before: &str) {
     let until = Instant::now() + SEEN;
     let content = || cluster.guidance().apps.get(app).map(|entry| entry.content.clone()).unwrap_or_default();
     while content() == before && Instant::now() < until {
@@ -94,6 +94,15 @@ async fn seen(cluster: &Cluster, app: &str, before: &str) {
 fn too_late() -> Error {
     let message = "the nodes have not loaded the change in time, and it was not made; try again";
     Error::new(ErrorCode::Overloaded, message)
+}
+
+/// Refuses what rests on another content of an app than it has.
+///
+/// # Errors
+/// `precondition-failed`.
+pub(super) fn check_expected(present: &Guidance, name: &str, expected: Option<&str>) -> Result<(), Error> {
+    let content = present.apps.get(name).map_or("", |entry| &entry.content);
+    if expected.is_none_or(|expected| expected == content) { Ok(()) } else { Err(replaced_meanwhile(name)) }
 }
 
 /// The leader's part of [`Change::Prepare`].
@@ -107,9 +116,7 @@ pub(super) fn prepared(
 ) -> Result<(), Error> {
     Name::new(name).map_err(|error| Error::new(ErrorCode::AppRefused, error.to_string()))?;
     let content = format!("{:016x}", version_of(&app_of_tar(name, tar)?));
-    if next.apps.get(name).map_or("", |entry| &entry.content) != expected {
-        return Err(replaced_meanwhile(name));
-    }
+    check_expected(next, name, Some(expected))?;
     next.last_deployment += 1;
     let coming = NextApp { deployment: next.last_deployment, content: content.clone() };
     next.apps.entry(name.to_owned()).or_default().next = Some(coming);
@@ -164,6 +171,17 @@ mod tests {
 
     fn coming(guidance: &Guidance) -> Option<NextApp> {
         guidance.apps.get("records")?.next.clone()
+    }
+
+    #[test]
+    fn what_rests_on_another_content_is_refused() {
+        let mut guidance = Guidance::default();
+        let refused = |guidance: &Guidance, expected| {
+            check_expected(guidance, "bank", expected).is_err_and(|error| error.code == ErrorCode::PreconditionFailed)
+        };
+        assert!(refused(&guidance, Some("0f")) && !refused(&guidance, Some("")) && !refused(&guidance, None));
+        guidance.apps.insert("bank".to_owned(), AppEntry { content: "0f".to_owned(), ..AppEntry::default() });
+        assert!(refused(&guidance, Some("")) && !refused(&guidance, Some("0f")) && !refused(&guidance, None));
     }
 
     #[test]

@@ -14,10 +14,11 @@ use std::{fmt, io};
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::apply_entry;
 use millrace_format::{Entry, ReplicaEntryKind, ReplicaRecord, Write};
-use millrace_guidance::{Guidance, Place};
+use millrace_guidance::{Guidance, ShardPlacement};
 use millrace_io::{Clock as _, RealClock, RealDisk, RealRandom};
 use millrace_log::{Batch, Durability, Environment, LogError, RecoveredReplica, Writer, WriterOptions};
 use millrace_replica::{NodeId, ReplicaSet};
+use millrace_store::Store;
 
 use super::records::kind_of_record;
 use super::{ClusterOptions, rows};
@@ -107,7 +108,8 @@ pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result
     let guidance = newest_guidance(&mut recovery, meta)?.ok_or(RescueError::NoGuidance)?;
     let kept = kept(&recovery.replicas, &guidance, me)?;
     if is_accepted {
-        let batches = founding(&recovery.replicas, &alone(&guidance, me), me, &[]);
+        let latest = recovery.stores.get(usize::from(meta.0)).map_or(UnixMillis(0), Store::time);
+        let batches = founding((&recovery.replicas, founding_time(latest)), &alone(&guidance, me), me, &[]);
         append(path, recovery, batches).map_err(RescueError::Log)?;
         forget_backup(path).map_err(StartError::Io)?;
     }
@@ -139,7 +141,7 @@ pub(super) fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<
 fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Result<Kept, RescueError> {
     let places = || (0_u16..).map(ShardId).zip(&guidance.shards);
     // Rows that were being replaced when the node stopped are those of no position.
-    let holds = |shard: ShardId, place: &Place| {
+    let holds = |shard: ShardId, place: &ShardPlacement| {
         place.replicas.contains(&me.0) && replicas.get(&shard).is_some_and(|found| found.last.1 > Lsn::ZERO)
     };
     let missing: Vec<ShardId> =
@@ -157,10 +159,15 @@ fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me:
     })
 }
 
-/// The records with which a cluster begins in which one node has everything. The entries are of the meta shard, and come before
-/// the guidance.
+/// The time of entries that follow one of that time: it never goes back, though the machine's clock may be behind.
+pub(super) fn founding_time(latest: UnixMillis) -> UnixMillis {
+    UnixMillis(RealClock.now()).max(latest)
+}
+
+/// The records with which a cluster begins in which one node has everything. The entries are of the meta shard and of this time,
+/// and come before the guidance.
 pub(super) fn founding(
-    replicas: &BTreeMap<ShardId, RecoveredReplica>,
+    (replicas, time): (&BTreeMap<ShardId, RecoveredReplica>, UnixMillis),
     guidance: &Guidance,
     me: NodeId,
     entries: &[Vec<Write>],
@@ -182,7 +189,7 @@ pub(super) fn founding(
             for writes in entries.iter().map(Vec::as_slice).chain([&owned[..]]) {
                 let mut bytes = Vec::new();
                 lsn = lsn.next();
-                Entry { shard: *shard, lsn, time: UnixMillis(RealClock.now()), writes }.encode(&mut bytes);
+                Entry { shard: *shard, lsn, time, writes }.encode(&mut bytes);
                 let kind = ReplicaEntryKind::Data;
                 if batch.payload_bytes() >= BATCH_BYTES {
                     batches.push(std::mem::take(&mut batch));
@@ -217,7 +224,8 @@ fn owned_by(
     let mut owned = Guidance { epoch: guidance.epoch + 1, ..guidance.clone() };
     for (shard, place) in (0_u16..).map(ShardId).zip(&mut owned.shards) {
         let agreed = replicas.get(&shard).map_or(Lsn::ZERO, |found| found.last.1.next());
-        *place = Place { epoch, owner: me.0, replicas: vec![me.0], agreed: agreed.0, ..Place::default() };
+        *place =
+            ShardPlacement { epoch, owner: me.0, replicas: vec![me.0], agreed: agreed.0, ..ShardPlacement::default() };
     }
     owned
 }
@@ -233,4 +241,16 @@ pub(super) fn append(path: &Path, recovery: Recovery, batches: Vec<Batch>) -> Re
         writer.append(&mut batch)?;
     }
     writer.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rescue_on_a_machine_whose_clock_is_behind_does_not_set_the_time_of_guidance_back() {
+        let ahead = UnixMillis(RealClock.now() + 60_000);
+        assert_eq!(founding_time(ahead), ahead);
+        assert!(founding_time(UnixMillis(1)) > UnixMillis(1));
+    }
 }

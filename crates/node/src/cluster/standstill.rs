@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use millrace_base::ShardId;
 use millrace_driver::Standing;
-use millrace_guidance::Place;
+use millrace_guidance::ShardPlacement;
 use millrace_peers::Lane;
 use millrace_replica::NodeId;
 
@@ -102,7 +102,8 @@ impl Stood {
         let is_asked = |node: &&u16| **node == cluster.me().0 || self.others.contains(&NodeId(**node));
         // A body that an entry names is on a majority of the nodes that hold the shard.
         let guidance = cluster.guidance();
-        let too_few = |place: &Place| place.replicas.iter().filter(is_asked).count() * 2 <= place.replicas.len();
+        let too_few =
+            |place: &ShardPlacement| place.replicas.iter().filter(is_asked).count() * 2 <= place.replicas.len();
         if guidance.shards.iter().any(too_few) {
             return Err(failed("too few nodes are alive that may have contents of objects; try again"));
         }

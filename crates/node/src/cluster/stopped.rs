@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millrace_guidance::Place;
+use millrace_guidance::ShardPlacement;
 use millrace_replica::NodeId;
 
 use super::{Cluster, locked};
@@ -29,7 +29,7 @@ impl Cluster {
         let guidance = self.guidance();
         let stopped: BTreeMap<u16, Vec<u16>> =
             guidance.nodes.keys().map(|node| (*node, self.stopped_at(NodeId(*node)))).collect();
-        let is_quarantined = |(shard, place): &(u16, &Place)| {
+        let is_quarantined = |(shard, place): &(u16, &ShardPlacement)| {
             place.is_quarantined(|node| stopped.get(&node).is_some_and(|stopped| stopped.contains(shard)))
         };
         (0_u16..).zip(&guidance.shards).filter(is_quarantined).map(|(shard, _)| shard).collect()

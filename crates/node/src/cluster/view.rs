@@ -10,7 +10,7 @@ use super::Cluster;
 
 impl Cluster {
     /// JSON: the guidance, with `node`, `leader`, `feature_level`, `authority`, `has_majority`, `is_majority_lost`, `lost_shards`,
-    /// `quarantined_shards`, and for each node `is_heard`, `feature_level`, `has_lost_data` and `stopped_shards`.
+    /// `quarantined_shards`, `unreadable_shards`, and for each node `is_heard`, `feature_level`, `has_lost_data` and `stopped_shards`.
     ///
     /// # Errors
     /// `overloaded` before this node follows the cluster: what it knows may be old. `node-removed`.
@@ -30,6 +30,7 @@ impl Cluster {
         shown["is_majority_lost"] = json!(self.is_guidance_lost());
         shown["lost_shards"] = json!(self.lost_shards());
         shown["quarantined_shards"] = json!(self.quarantined_shards());
+        shown["unreadable_shards"] = json!(self.unreadable_shards());
         for (node, entry) in shown["nodes"].as_object_mut().into_iter().flatten() {
             let node = NodeId(node.parse().unwrap_or_default());
             if let Value::Object(entry) = entry {

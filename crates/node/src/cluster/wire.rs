@@ -9,7 +9,9 @@
 //!       1 deploy: a tar | 2 remove | 3 drain | 4 stay | 5 prepare: the content now, as a name, and a tar
 //!       6 take: 4 bytes deployment | 7 give up: the same | 8 a table: 8 bytes version before, and its bytes
 //!       9 add a node: where it hears others | 10 remove a node
-//!       A node's name is its number, and where it serves in kind 9.
+//!       11 add a node: where it hears others, as a name, and its rack
+//!       12 deploy instead: the content now, as a name, and a tar
+//!       A node's name is its number, and where it serves in kinds 9 and 11.
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
 //! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
 //!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
@@ -284,7 +286,8 @@ fn put_name(name: &str, out: &mut Vec<u8>) {
 
 fn put_change(change: &Change, out: &mut Vec<u8>) {
     let (kind, name) = match change {
-        Change::Deploy { app, .. } => (1, app.clone()),
+        // Nodes of an earlier version understand the first.
+        Change::Deploy { app, expected, .. } => (if expected.is_none() { 1 } else { 12 }, app.clone()),
         Change::Remove { app } => (2, app.clone()),
         Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string()),
         Change::Prepare { app, .. } => (5, app.clone()),
@@ -297,8 +300,8 @@ fn put_change(change: &Change, out: &mut Vec<u8>) {
     out.push(kind);
     put_name(&name, out);
     match change {
-        Change::Deploy { tar, .. } => out.extend_from_slice(tar),
-        Change::Prepare { expected, tar, .. } => {
+        Change::Deploy { expected: None, tar, .. } => out.extend_from_slice(tar),
+        Change::Deploy { expected: Some(expected), tar, .. } | Change::Prepare { expected, tar, .. } => {
             put_name(expected, out);
             out.extend_from_slice(tar);
         }
@@ -337,7 +340,8 @@ fn take_change(mut rest: Bytes) -> Option<Change> {
     let [kind] = take(&mut rest)?;
     let name = take_name(&mut rest)?;
     match kind {
-        1 => Some(Change::Deploy { app: name, tar: rest }),
+        1 => Some(Change::Deploy { app: name, expected: None, tar: rest }),
+        12 => take_name(&mut rest).map(|expected| Change::Deploy { app: name, expected: Some(expected), tar: rest }),
         2 if rest.is_empty() => Some(Change::Remove { app: name }),
         3 | 4 if rest.is_empty() => Some(Change::Drain { node: NodeId(name.parse().ok()?), is_draining: kind == 3 }),
         5 => take_name(&mut rest).map(|expected| Change::Prepare { app: name, expected, tar: rest }),
@@ -378,6 +382,16 @@ mod tests {
         Change::AddNode { http: "10.0.0.1:80".to_owned(), peer: "10.0.0.1:70".to_owned(), rack: rack.to_owned() }
     }
 
+    fn deployed_instead(of: &str) -> Change {
+        Change::Deploy { app: "bank".to_owned(), expected: Some(of.to_owned()), tar: Bytes::from_static(b"tar") }
+    }
+
+    #[test]
+    fn what_is_deployed_instead_of_a_content_is_the_golden_bytes() {
+        let golden = b"\x04\x01\0\0\0\0\0\0\0\x0c\x04\0bank\x04\x0000fftar";
+        assert_eq!(&Word::Change(1, deployed_instead("00ff")).encode()[..], golden);
+    }
+
     fn words() -> Vec<Word> {
         let reply = CoreMessage::Reply { token: Token(7), result: Err(Error::new(ErrorCode::Aborted, "no")) };
         let tar = Bytes::from_static(b"tar");
@@ -390,7 +404,9 @@ mod tests {
             Word::Frame(For::Every, Frame::Message(reply.clone())),
             Word::Frame(For::Shard, Frame::Message(reply)),
             Word::Status(Status { incarnation: 5, guidance_epoch: 6, ..Status::default() }),
-            Word::Change(1, Change::Deploy { app: "bank".to_owned(), tar: tar.clone() }),
+            Word::Change(1, Change::Deploy { app: "bank".to_owned(), expected: None, tar: tar.clone() }),
+            Word::Change(1, deployed_instead("00ff")),
+            Word::Change(1, deployed_instead("")),
             Word::Change(1, Change::Table { name: "users".to_owned(), before: 3, bytes: tar.clone() }),
             Word::Change(1, Change::Prepare { app: "bank".to_owned(), expected: "00ff".to_owned(), tar }),
             Word::Change(1, Change::Settle { app: "bank".to_owned(), deployment: 7, is_taken: true }),

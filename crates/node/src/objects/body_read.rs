@@ -22,7 +22,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 type Piece = Pin<Box<dyn Future<Output = Result<Result<Bytes, Error>, Error>> + Send>>;
 
 /// Where a body is.
-pub(crate) enum Place {
+pub(crate) enum BodyLocation {
     /// On this node. In a cluster others may have what is damaged here.
     Here(BodyReader, Option<(Arc<Carrier>, BodyName)>),
     /// On another node, with so many bytes.
@@ -31,7 +31,7 @@ pub(crate) enum Place {
 
 /// One body of a content, and where in it that begins.
 struct Stored {
-    place: Arc<Place>,
+    place: Arc<BodyLocation>,
     begins_at: u64,
     length: u64,
 }
@@ -59,13 +59,13 @@ impl BodyOut {
     }
 
     /// Bodies, one behind the other.
-    pub(crate) fn stored(store: &Arc<BodyStore>, places: Vec<Place>) -> Self {
+    pub(crate) fn stored(store: &Arc<BodyStore>, places: Vec<BodyLocation>) -> Self {
         let mut length = 0;
         let mut bodies = Vec::with_capacity(places.len());
         for place in places {
             let own = match &place {
-                Place::Here(reader, _) => reader.length(),
-                Place::There(.., own) => *own,
+                BodyLocation::Here(reader, _) => reader.length(),
+                BodyLocation::There(.., own) => *own,
             };
             bodies.push(Stored { place: Arc::new(place), begins_at: length, length: own });
             length += own;
@@ -86,15 +86,15 @@ impl BodyOut {
         let bytes = PIECE_BYTES.min(body.length - offset).min(self.left.end - self.left.start);
         self.left.start += bytes;
         let place = Arc::clone(&body.place);
-        if let Place::There(carrier, node, name, _) = &*place {
+        if let BodyLocation::There(carrier, node, name, _) = &*place {
             let (carrier, node, name) = (Arc::clone(carrier), *node, *name);
             let piece = async move { Ok(carrier.read_far(node, name, offset, bytes as u32).await) };
             return self.ahead.push_back(Box::pin(piece));
         }
-        let others = if let Place::Here(_, others) = &*place { others.clone() } else { None };
+        let others = if let BodyLocation::Here(_, others) = &*place { others.clone() } else { None };
         let reading = store.pool.run(move || {
             let mut piece = vec![0; bytes as usize];
-            if let Place::Here(reader, _) = &*place {
+            if let BodyLocation::Here(reader, _) = &*place {
                 reader.read_at(offset, &mut piece)?;
             }
             Ok(Bytes::from(piece))

@@ -29,8 +29,8 @@ use crate::backend::CoreHandle;
 use crate::operations::{BuiltIn, Operation, OperationKey};
 use crate::watch::WatchedCall;
 
+use body_read::BodyLocation;
 pub use body_read::BodyOut;
-use body_read::Place;
 pub(crate) use body_read::{obtain, read_whole};
 pub use body_write::{BodyDone, BodyIn};
 pub(crate) use care::look_after;
@@ -112,7 +112,7 @@ impl CoreHandle {
         for number in numbers(content) {
             let name = BodyName { shard, number };
             match store.bodies.read(name) {
-                Ok(reader) => places.push(Place::Here(reader, carrier.clone().map(|carrier| (carrier, name)))),
+                Ok(reader) => places.push(BodyLocation::Here(reader, carrier.clone().map(|carrier| (carrier, name)))),
                 // `open_far` finds it elsewhere.
                 Err(BlobError::Rot(..)) if carrier.is_some() => return Ok(None),
                 Err(BlobError::Gone(_)) => return Ok(None),
@@ -130,11 +130,11 @@ impl CoreHandle {
         for number in numbers(content) {
             let name = BodyName { shard, number };
             match store.bodies.read(name) {
-                Ok(reader) => places.push(Place::Here(reader, Some((Arc::clone(&carrier), name)))),
+                Ok(reader) => places.push(BodyLocation::Here(reader, Some((Arc::clone(&carrier), name)))),
                 // One that is damaged here may be whole elsewhere.
                 Err(BlobError::Gone(_) | BlobError::Rot(..)) => {
                     let Some((node, length)) = carrier.find(name).await? else { return Ok(None) };
-                    places.push(Place::There(Arc::clone(&carrier), node, name, length));
+                    places.push(BodyLocation::There(Arc::clone(&carrier), node, name, length));
                 }
                 Err(error) => return Err(body_failed(&error)),
             }

@@ -11,7 +11,7 @@ use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal,
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::{
     ActivationId, App, Engine, HandlerId, Host, NestedCall, Offload, OperationId, Output, Program, Route, Service,
-    Start, Step,
+    Start, TurnResult,
 };
 use millrace_node::{CoreHandle, Durability, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use tokio::sync::watch;
@@ -50,14 +50,14 @@ impl Engine for Breaking {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         let (id, input) = match start {
             Start::Handler { id, input, .. } => (id, Bytes::copy_from_slice(input)),
             Start::Route { id, request } => {
                 let handler = HandlerId { program: id.program, service: 0, handler: BREAKS };
                 let call = NestedCall { handler, key: request.body.to_vec(), input: Bytes::from_static(b"null") };
                 host.call(call).expect("a call");
-                return Step::Waiting;
+                return TurnResult::Waiting;
             }
         };
         match id.handler {
@@ -65,13 +65,13 @@ impl Engine for Breaking {
             BREAKS_LATER | WAITS => {
                 let salt = [if id.handler == BREAKS_LATER { 1 } else { 2 }; 16];
                 host.offload(Offload::Argon2idHash { password: input.to_vec(), salt }).expect("a hash");
-                Step::Waiting
+                TurnResult::Waiting
             }
-            _ => Step::Done(Ok(Output::Value(input))),
+            _ => TurnResult::Done(Ok(Output::Value(input))),
         }
     }
 
-    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> TurnResult {
         panic!("an invariant broke later")
     }
 

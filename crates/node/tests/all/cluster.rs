@@ -10,7 +10,7 @@ use bytes::Bytes;
 use millrace_api::{AppFile, CallRequest, Calls, Deployments, Error, ErrorCode, HandlerKind, Principal, Serving};
 use millrace_base::{IdempotencyKey, Name, Value};
 use millrace_driver::FlushPolicy;
-use millrace_func::{ActivationId, App, Engine, Host, OperationId, Output, Program, Service, Start, Step};
+use millrace_func::{ActivationId, App, Engine, Host, OperationId, Output, Program, Service, Start, TurnResult};
 use millrace_node::{
     ClusterOptions, CoreHandle, DataDirectory, EngineMaker, Fronts, Member, Node, NodeMetrics, NodeOptions,
 };
@@ -47,7 +47,7 @@ impl Engine for Counting {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         let Start::Handler { id, .. } = start else { panic!("there are no routes") };
         let count = |value: Option<&Value>| {
             value.map_or(0u64, |value| std::str::from_utf8(value.content()).expect("text").parse().expect("a number"))
@@ -63,10 +63,10 @@ impl Engine for Counting {
             found += 1;
             host.set(b"n", Value::json(&found.to_string())).expect("it may write");
         }
-        Step::Done(Ok(Output::Value(found.to_string().into())))
+        TurnResult::Done(Ok(Output::Value(found.to_string().into())))
     }
 
-    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> TurnResult {
         panic!("it awaits nothing")
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use millrace_api::{CallRequest, Calls, Error, HandlerKind, Principal};
 use millrace_base::{Name, ShardId, Value, ValueKind, shard_of_key};
-use millrace_func::{ActivationId, App, Engine, Host, OperationId, Output, Program, Service, Start, Step};
+use millrace_func::{ActivationId, App, Engine, Host, OperationId, Output, Program, Service, Start, TurnResult};
 use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -55,12 +55,12 @@ impl Engine for Slow {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: ActivationId, _: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, _: Start<'_>, host: &mut dyn Host) -> TurnResult {
         host.set(b"field", Value::new(ValueKind::Json, b"1")).expect("set");
-        Step::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
+        TurnResult::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
     }
 
-    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> TurnResult {
         panic!("nothing waits")
     }
 

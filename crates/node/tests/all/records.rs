@@ -16,7 +16,7 @@ use millrace_api::{
 use millrace_base::{Error, ErrorCode, Name, Value, ValueKind, fingerprint};
 use millrace_func::{
     ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, HandlerKind, Host, OperationId, Output, Program,
-    Service, Start, Step,
+    Service, Start, TurnResult,
 };
 use millrace_node::{CoreHandle, Fronts, Node, NodeMetrics, NodeOptions, StartError, app_from_files};
 
@@ -96,14 +96,14 @@ impl Engine for FakeEngine {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         let Start::Handler { id, input, .. } = start else { panic!("no routes") };
         let service = self.programs.borrow()[&id.program][usize::from(id.service)].clone();
         let handler = service.handlers[usize::from(id.handler)].0.clone();
-        Step::Done(run(&service, handler.as_str(), input, host).map(Output::Value))
+        TurnResult::Done(run(&service, handler.as_str(), input, host).map(Output::Value))
     }
 
-    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> TurnResult {
         panic!("nothing waits")
     }
 

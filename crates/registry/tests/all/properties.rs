@@ -28,7 +28,7 @@ fn schema_text(n: usize) -> String {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Action {
     Register { subject: usize, schema: usize, normalize: bool, refers: Option<(usize, i32)> },
     DeleteVersion { subject: usize, version: u32, permanent: bool },
     DeleteSubject { subject: usize, permanent: bool },
@@ -41,7 +41,7 @@ enum Step {
     DeleteType { subject: usize, force: bool },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Action> {
     let subject = 0..SUBJECTS.len();
     let some_subject = proptest::option::of(subject.clone());
     let schema = 0..9_usize;
@@ -49,21 +49,21 @@ fn step() -> impl Strategy<Value = Step> {
     let mode = prop_oneof![8 => Just(None), 1 => Just(Some(Mode::ReadWrite)), 1 => Just(Some(Mode::ReadOnly))];
     prop_oneof![
         8 => (subject.clone(), schema.clone(), any::<bool>(), refers)
-            .prop_map(|(subject, schema, normalize, refers)| Step::Register { subject, schema, normalize, refers }),
+            .prop_map(|(subject, schema, normalize, refers)| Action::Register { subject, schema, normalize, refers }),
         3 => (subject.clone(), 0..6_u32, any::<bool>())
-            .prop_map(|(subject, version, permanent)| Step::DeleteVersion { subject, version, permanent }),
+            .prop_map(|(subject, version, permanent)| Action::DeleteVersion { subject, version, permanent }),
         2 => (subject.clone(), any::<bool>())
-            .prop_map(|(subject, permanent)| Step::DeleteSubject { subject, permanent }),
+            .prop_map(|(subject, permanent)| Action::DeleteSubject { subject, permanent }),
         2 => (some_subject.clone(), proptest::option::of(proptest::sample::select(Level::ALL.to_vec())))
-            .prop_map(|(subject, level)| Step::SetLevel { subject, level }),
-        1 => (some_subject, mode).prop_map(|(subject, mode)| Step::SetMode { subject, mode }),
+            .prop_map(|(subject, level)| Action::SetLevel { subject, level }),
+        1 => (some_subject, mode).prop_map(|(subject, mode)| Action::SetMode { subject, mode }),
         6 => (subject.clone(), proptest::option::of(schema.clone()), proptest::option::of(0..5_usize))
-            .prop_map(|(subject, schema, indexes)| Step::PutType { subject, schema, indexes }),
-        2 => (subject.clone(), schema).prop_map(|(subject, schema)| Step::PutClassic { subject, schema }),
+            .prop_map(|(subject, schema, indexes)| Action::PutType { subject, schema, indexes }),
+        2 => (subject.clone(), schema).prop_map(|(subject, schema)| Action::PutClassic { subject, schema }),
         2 => (subject.clone(), any::<bool>(), 0..4_usize)
-            .prop_map(|(subject, name, path)| Step::PutTrigger { subject, name, path }),
-        1 => (subject.clone(), any::<bool>()).prop_map(|(subject, name)| Step::DeleteTrigger { subject, name }),
-        1 => (subject, any::<bool>()).prop_map(|(subject, force)| Step::DeleteType { subject, force }),
+            .prop_map(|(subject, name, path)| Action::PutTrigger { subject, name, path }),
+        1 => (subject.clone(), any::<bool>()).prop_map(|(subject, name)| Action::DeleteTrigger { subject, name }),
+        1 => (subject, any::<bool>()).prop_map(|(subject, force)| Action::DeleteType { subject, force }),
     ]
 }
 
@@ -71,9 +71,9 @@ fn name_of(first: bool) -> &'static str {
     if first { "one" } else { "two" }
 }
 
-fn run(registry: &mut Registry, step: &Step) -> Result<(), Refusal> {
+fn run(registry: &mut Registry, step: &Action) -> Result<(), Refusal> {
     match *step {
-        Step::Register { subject, schema, normalize, refers } => {
+        Action::Register { subject, schema, normalize, refers } => {
             let references = refers.into_iter().map(|(subject, version)| Reference {
                 name: "R".into(),
                 subject: SUBJECTS[subject].into(),
@@ -87,16 +87,16 @@ fn run(registry: &mut Registry, step: &Step) -> Result<(), Refusal> {
             let schema = NewSchema { normalize, references: references.collect(), ..NewSchema::avro(text) };
             registry.register(SUBJECTS[subject], &schema).map(drop)
         }
-        Step::DeleteVersion { subject, version, permanent } => {
+        Action::DeleteVersion { subject, version, permanent } => {
             let number = if version == 0 { VersionNumber::Latest } else { VersionNumber::Number(version) };
             registry.delete_version(SUBJECTS[subject], number, permanent).map(drop)
         }
-        Step::DeleteSubject { subject, permanent } => registry.delete_subject(SUBJECTS[subject], permanent).map(drop),
-        Step::SetLevel { subject, level } => {
+        Action::DeleteSubject { subject, permanent } => registry.delete_subject(SUBJECTS[subject], permanent).map(drop),
+        Action::SetLevel { subject, level } => {
             registry.set_compatibility(subject.map(|subject| SUBJECTS[subject]), level)
         }
-        Step::SetMode { subject, mode } => registry.set_mode(subject.map(|subject| SUBJECTS[subject]), mode, false),
-        Step::PutType { subject, schema, indexes } => {
+        Action::SetMode { subject, mode } => registry.set_mode(subject.map(|subject| SUBJECTS[subject]), mode, false),
+        Action::PutType { subject, schema, indexes } => {
             let indexes = indexes.map(|n| {
                 [
                     "[]",
@@ -110,17 +110,17 @@ fn run(registry: &mut Registry, step: &Step) -> Result<(), Refusal> {
             put.schema = schema.map(schema_text);
             registry.put_type(SUBJECTS[subject], &put).map(drop)
         }
-        Step::PutClassic { subject, schema } => {
+        Action::PutClassic { subject, schema } => {
             registry.put_classic_schema(SUBJECTS[subject], &schema_text(schema), None).map(drop)
         }
-        Step::PutTrigger { subject, name, path } => {
+        Action::PutTrigger { subject, name, path } => {
             let path = [".", ".x", ".y", ".none"][path].to_owned();
             let source = format!("// {path}");
             let trigger = TriggerSettings { name: name_of(name).into(), path, when: When::After, source };
             registry.put_trigger(SUBJECTS[subject], trigger)
         }
-        Step::DeleteTrigger { subject, name } => registry.delete_trigger(SUBJECTS[subject], name_of(name)),
-        Step::DeleteType { subject, force } => registry.delete_type(SUBJECTS[subject], true, force),
+        Action::DeleteTrigger { subject, name } => registry.delete_trigger(SUBJECTS[subject], name_of(name)),
+        Action::DeleteType { subject, force } => registry.delete_type(SUBJECTS[subject], true, force),
     }
 }
 
@@ -212,8 +212,8 @@ proptest! {
             let before = registry.clone();
             match run(&mut registry, step) {
                 Ok(()) => {
-                    if let Step::DeleteVersion { subject, permanent: true, .. }
-                    | Step::DeleteSubject { subject, permanent: true } = step
+                    if let Action::DeleteVersion { subject, permanent: true, .. }
+                    | Action::DeleteSubject { subject, permanent: true } = step
                     {
                         seen.holed.insert(SUBJECTS[*subject].to_owned());
                     }

@@ -8,7 +8,7 @@ use millrace_api::objects::{
 
 use super::put::Target;
 use super::respond::{self, set, set_expires, set_version};
-use super::{Asked, Front, Reply, translate};
+use super::{Front, Reply, RoutedRequest, translate};
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::operation::conditions;
@@ -18,7 +18,7 @@ use crate::users::Users;
 use crate::xml::uploads;
 
 impl<B: Objects, U: Users> Front<B, U> {
-    pub(crate) async fn copy(&self, asked: &Asked<'_>) -> Result<Reply<B>, S3Error> {
+    pub(crate) async fn copy(&self, asked: &RoutedRequest<'_>) -> Result<Reply<B>, S3Error> {
         let head = &asked.head;
         let source = copy::source(head)?;
         let range = copy::range(head)?;
@@ -74,7 +74,11 @@ impl<B: Objects, U: Users> Front<B, U> {
         respond_copied::<B>(&reply, &read.info, is_part)
     }
 
-    async fn read_source(&self, asked: &Asked<'_>, source: &Source) -> Result<ObjectRead<B::BodyRead>, S3Error> {
+    async fn read_source(
+        &self,
+        asked: &RoutedRequest<'_>,
+        source: &Source,
+    ) -> Result<ObjectRead<B::BodyRead>, S3Error> {
         let mut requester = asked.requester()?;
         requester.expected_bucket_owner = asked.head.header("x-amz-source-expected-bucket-owner")?.unwrap_or_default();
         let request = ObjectRequest {
@@ -95,7 +99,12 @@ impl<B: Objects, U: Users> Front<B, U> {
 }
 
 /// Refuses a copy that would change nothing, as S3 does: it is a mistake more often than not.
-fn refuse_idle(asked: &Asked<'_>, source: &Source, upload: &UploadInput, replaces: bool) -> Result<(), S3Error> {
+fn refuse_idle(
+    asked: &RoutedRequest<'_>,
+    source: &Source,
+    upload: &UploadInput,
+    replaces: bool,
+) -> Result<(), S3Error> {
     let is_same = source.bucket == asked.target.bucket && source.key == asked.target.key && source.version.is_none();
     let changes = replaces
         || !upload.storage_class.is_empty()

@@ -7,7 +7,7 @@ use millrace_checksum::checksum;
 
 use super::arriving::Arriving;
 use super::respond::{self, set, set_expires, set_version};
-use super::{Asked, Front, Reply};
+use super::{Front, Reply, RoutedRequest};
 use crate::algorithm::{kind_by_name, kind_name, names};
 use crate::error::{Code, S3Error};
 use crate::limits;
@@ -20,7 +20,7 @@ use crate::users::Users;
 use crate::xml::{Writer, access, configuration, delete, lists, tagging, uploads};
 
 impl<B: Objects, U: Users> Front<B, U> {
-    pub(crate) async fn document(&self, asked: &Asked<'_>, body: &mut Arriving) -> Result<Reply<B>, S3Error> {
+    pub(crate) async fn document(&self, asked: &RoutedRequest<'_>, body: &mut Arriving) -> Result<Reply<B>, S3Error> {
         let document = self.read_document(asked, body).await?;
         let operation = parse(asked.action, &asked.head, &document, &self.users)?;
         let part_count = match &operation {
@@ -36,7 +36,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     }
 
     /// Refuses a completion whose kind of checksum is not the one that the upload was begun with.
-    async fn check_checksum_kind(&self, asked: &Asked<'_>) -> Result<(), S3Error> {
+    async fn check_checksum_kind(&self, asked: &RoutedRequest<'_>) -> Result<(), S3Error> {
         let Some(said) = asked.head.header("x-amz-checksum-type")?.and_then(kind_by_name) else { return Ok(()) };
         match self.upload_checksum(asked, &asked.head.upload()).await? {
             Some((_, kind)) if kind != said => {
@@ -52,7 +52,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     }
 
     /// Reads the document and compares it with what the client says of it.
-    async fn read_document(&self, asked: &Asked<'_>, body: &mut Arriving) -> Result<Bytes, S3Error> {
+    async fn read_document(&self, asked: &RoutedRequest<'_>, body: &mut Arriving) -> Result<Bytes, S3Error> {
         // What comes with a request that has no document is passed over, and proven all the same.
         let document = body.collect(limits::DOCUMENT_BYTES).await?;
         let is_completion = asked.action == Action::CompleteUpload;
@@ -73,7 +73,7 @@ impl<B: Objects, U: Users> Front<B, U> {
 
     fn written(
         &self,
-        asked: &Asked<'_>,
+        asked: &RoutedRequest<'_>,
         document: &[u8],
         reply: ObjectReply,
         part_count: u16,
@@ -119,7 +119,12 @@ impl<B: Objects, U: Users> Front<B, U> {
         })
     }
 
-    fn written_of_object(&self, asked: &Asked<'_>, reply: ObjectReply, part_count: u16) -> Result<Reply<B>, S3Error> {
+    fn written_of_object(
+        &self,
+        asked: &RoutedRequest<'_>,
+        reply: ObjectReply,
+        part_count: u16,
+    ) -> Result<Reply<B>, S3Error> {
         let head = &asked.head;
         let (bucket, key) = (asked.target.bucket.as_str(), asked.target.key.as_str());
         Ok(match reply {
@@ -169,9 +174,8 @@ impl<B: Objects, U: Users> Front<B, U> {
                 respond::document(uploads::parts(bucket, key, &id, after, limit, &page, &self.users))
             }
             ObjectReply::Written { etag, version, checksum, expires, .. } => {
-                let location = self.location(asked);
-                let text = uploads::completed(&location, bucket, key, &etag, checksum.as_ref(), part_count);
-                let mut reply = respond::document(text);
+                let (at, checksum) = (self.location(asked), checksum.as_ref());
+                let mut reply = respond::document(uploads::completed(&at, bucket, key, &etag, checksum, part_count));
                 set_version(reply.headers_mut(), version.as_deref());
                 set_expires(reply.headers_mut(), expires.as_ref());
                 reply
@@ -187,7 +191,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     }
 
     /// The URL of an object, as the client addressed the server.
-    pub(crate) fn location(&self, asked: &Asked<'_>) -> String {
+    pub(crate) fn location(&self, asked: &RoutedRequest<'_>) -> String {
         let scheme = if asked.peer.is_encrypted { "https" } else { "http" };
         let key = percent_encoding::utf8_percent_encode(&asked.target.key, crate::xml::ENCODED);
         if asked.target.is_virtual_host {
@@ -196,7 +200,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         format!("{scheme}://{}/{}/{key}", asked.host, asked.target.bucket)
     }
 
-    fn done(&self, asked: &Asked<'_>) -> Reply<B> {
+    fn done(&self, asked: &RoutedRequest<'_>) -> Reply<B> {
         let status = match asked.action {
             Action::DeleteBucket
             | Action::DeleteConfiguration(_)
@@ -214,7 +218,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     }
 
     /// What only needs the bucket to be there.
-    fn bucket(&self, asked: &Asked<'_>, name: &str) -> Reply<B> {
+    fn bucket(&self, asked: &RoutedRequest<'_>, name: &str) -> Reply<B> {
         match asked.action {
             Action::GetLocation => respond::document(uploads::location(asked.head.region)),
             Action::Absent(document) => respond::document(Writer::new(document).finish()),

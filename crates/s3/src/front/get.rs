@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use millrace_api::objects::{BodyRead, ObjectInfo, ObjectReply, ObjectRequest, Objects};
 
 use super::respond::{self, set, set_checksum, set_info};
-use super::{Asked, Front, Reply, ReplyBody, is_head, translate};
+use super::{Front, Reply, ReplyBody, RoutedRequest, is_head, translate};
 use crate::algorithm::kind_name;
 use crate::error::{Code, S3Error};
 use crate::operation::input::OVERRIDES;
@@ -17,7 +17,7 @@ use crate::times;
 use crate::users::Users;
 
 impl<B: Objects, U: Users> Front<B, U> {
-    pub(crate) async fn get(&self, asked: &Asked<'_>, method: &Method) -> Result<Reply<B>, S3Error> {
+    pub(crate) async fn get(&self, asked: &RoutedRequest<'_>, method: &Method) -> Result<Reply<B>, S3Error> {
         let head = &asked.head;
         let operation = parse(asked.action, head, &[], &self.users)?;
         if head.query.has("partNumber") && head.headers.contains_key("range") {

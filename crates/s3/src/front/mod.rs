@@ -65,7 +65,7 @@ pub struct Peer {
 pub(crate) type Reply<B> = Response<ReplyBody<<B as Objects>::BodyRead>>;
 
 /// A request that was routed and authenticated, without its body.
-pub(crate) struct Asked<'a> {
+pub(crate) struct RoutedRequest<'a> {
     pub(crate) action: Action,
     pub(crate) target: &'a Target,
     pub(crate) head: Head<'a>,
@@ -74,7 +74,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) host: &'a str,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RoutedRequest<'a> {
     /// Who asks, as the store wants to know it.
     pub(crate) fn requester(&self) -> Result<Requester<'a>, S3Error> {
         Ok(Requester {
@@ -192,7 +192,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         let identity = self.authenticate(parts, target, host)?;
         check_headers(&parts.headers)?;
         body.expect(&identity, &head)?;
-        let asked = Asked { action, target, head, identity: &identity, peer, host };
+        let asked = RoutedRequest { action, target, head, identity: &identity, peer, host };
         match action {
             Action::GetObject | Action::HeadObject => self.get(&asked, &parts.method).await,
             Action::PutObject | Action::UploadPart => self.put(&asked, body).await,
@@ -216,7 +216,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     /// Whether a write is allowed, before its body is read.
     pub(crate) async fn check_write(
         &self,
-        asked: &Asked<'_>,
+        asked: &RoutedRequest<'_>,
         size_bytes: u64,
         write: ObjectOperation,
     ) -> Result<(), S3Error> {

@@ -9,7 +9,7 @@ use super::arriving::Arriving;
 use super::authenticate::Identity;
 use super::put::Target as Write;
 use super::respond::{self, set, set_etag, set_version};
-use super::{Asked, Front, Peer, Reply, now_s, translate};
+use super::{Front, Peer, Reply, RoutedRequest, now_s, translate};
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::operation::digests::Claims;
@@ -52,7 +52,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         let write = Write::Object(Box::new(upload), WriteConditions::default());
         let form = form.clone();
         let Begun { reader, identity, policy } = begun;
-        let asked = Asked { action: Action::PostForm, target: &target, head, identity: &identity, peer, host };
+        let asked = RoutedRequest { action: Action::PostForm, target: &target, head, identity: &identity, peer, host };
         let check =
             ObjectOperation::CheckWrite { size_bytes: None, write: Box::new(write.operation(PutInput::default())) };
         self.ask(asked.requester()?, &target.bucket, &target.key, check).await?;
@@ -100,7 +100,7 @@ impl<B: Objects, U: Users> Front<B, U> {
 
     async fn read_file(
         &self,
-        asked: &Asked<'_>,
+        asked: &RoutedRequest<'_>,
         write: &Write,
         claims: &Claims,
         policy: Option<&Policy>,
@@ -138,7 +138,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         writer.finish().await.map_err(translate::error)
     }
 
-    fn respond_posted(&self, asked: &Asked<'_>, form: &Form, reply: &ObjectReply) -> Result<Reply<B>, S3Error> {
+    fn respond_posted(&self, asked: &RoutedRequest<'_>, form: &Form, reply: &ObjectReply) -> Result<Reply<B>, S3Error> {
         let ObjectReply::Written { etag, version, .. } = reply else { return Err(Code::InternalError.into()) };
         let (bucket, key) = (asked.target.bucket.as_str(), asked.target.key.as_str());
         let location = self.location(asked);

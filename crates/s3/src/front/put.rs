@@ -8,7 +8,7 @@ use millrace_api::objects::{
 
 use super::arriving::Arriving;
 use super::respond::{self, set_checksum, set_etag, set_expires, set_version};
-use super::{Asked, Front, Reply, system, translate};
+use super::{Front, Reply, RoutedRequest, system, translate};
 use crate::algorithm::names;
 use crate::error::{Code, S3Error};
 use crate::limits;
@@ -54,7 +54,7 @@ impl Target {
 
 impl<B: Objects, U: Users> Front<B, U> {
     /// What a request writes.
-    pub(crate) fn write_target(&self, asked: &Asked<'_>) -> Result<Target, S3Error> {
+    pub(crate) fn write_target(&self, asked: &RoutedRequest<'_>) -> Result<Target, S3Error> {
         let head = &asked.head;
         if matches!(asked.action, Action::PutObject | Action::UploadPart) && copy::has_conditions(head) {
             let message = "You can only specify a copy source header for copy requests.";
@@ -69,7 +69,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         })
     }
 
-    pub(crate) async fn put(&self, asked: &Asked<'_>, body: &mut Arriving) -> Result<Reply<B>, S3Error> {
+    pub(crate) async fn put(&self, asked: &RoutedRequest<'_>, body: &mut Arriving) -> Result<Reply<B>, S3Error> {
         let mut claims = Claims::read(&asked.head)?;
         if self.options.is_null_store {
             claims = Claims::default();
@@ -114,7 +114,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         respond_written::<B>(&reply)
     }
 
-    pub(crate) fn owner<'a>(&self, asked: &Asked<'a>, target: &'a Target) -> BodyOwner<'a> {
+    pub(crate) fn owner<'a>(&self, asked: &RoutedRequest<'a>, target: &'a Target) -> BodyOwner<'a> {
         BodyOwner { bucket: &asked.target.bucket, key: &asked.target.key, part: target.part() }
     }
 
@@ -123,7 +123,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     /// A composite checksum is made of those that the client gave: one that the server computes would prove nothing.
     async fn algorithm_of_part(
         &self,
-        asked: &Asked<'_>,
+        asked: &RoutedRequest<'_>,
         target: &Target,
     ) -> Result<Option<ChecksumAlgorithm>, S3Error> {
         let Some((upload, _)) = target.part() else { return Ok(None) };
@@ -145,7 +145,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     /// The algorithm that the parts of an upload have, if it is one.
     pub(crate) async fn upload_algorithm(
         &self,
-        asked: &Asked<'_>,
+        asked: &RoutedRequest<'_>,
         target: &Target,
     ) -> Result<Option<ChecksumAlgorithm>, S3Error> {
         let Some((upload, _)) = target.part() else { return Ok(None) };
@@ -155,7 +155,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     /// The checksum that an upload was begun with, if it is one that goes on.
     pub(crate) async fn upload_checksum(
         &self,
-        asked: &Asked<'_>,
+        asked: &RoutedRequest<'_>,
         upload: &str,
     ) -> Result<Option<(ChecksumAlgorithm, ChecksumKind)>, S3Error> {
         let operation = ObjectOperation::ListParts { upload: upload.to_owned(), after: 0, limit: 0 };
@@ -170,7 +170,7 @@ impl<B: Objects, U: Users> Front<B, U> {
     /// The operation that makes a body visible.
     pub(crate) async fn make_visible(
         &self,
-        asked: &Asked<'_>,
+        asked: &RoutedRequest<'_>,
         operation: ObjectOperation,
         written: <B::BodyWrite as BodyWrite>::Written,
     ) -> Result<ObjectReply, S3Error> {

@@ -65,7 +65,7 @@ impl MemberEntry {
 }
 
 /// Where a node serves, and what it is started with.
-pub(crate) struct Place {
+pub(crate) struct NodeSetup {
     pub http: String,
     /// Where it listens for S3, if the cluster keeps objects.
     pub s3: Option<String>,
@@ -187,7 +187,7 @@ pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failur
 ///
 /// # Errors
 /// Also for a directory that was restored from a backup.
-pub(crate) fn options_to_serve(directory: &Path) -> Result<Place, Failure> {
+pub(crate) fn options_to_serve(directory: &Path) -> Result<NodeSetup, Failure> {
     if is_of_cluster_backup(directory) {
         return Err(format!(
             "{0}: it was restored from a backup, and other nodes may know of later promises of its node: run `millrace cluster \
@@ -203,7 +203,7 @@ pub(crate) fn options_to_serve(directory: &Path) -> Result<Place, Failure> {
 ///
 /// # Errors
 /// A sentence that names the file that is wrong.
-pub(crate) fn options(directory: &Path) -> Result<Place, Failure> {
+pub(crate) fn options(directory: &Path) -> Result<NodeSetup, Failure> {
     let file = ClusterFile::read(directory)?;
     let tls = directory.join("tls");
     let identity = Identity::read(&tls.join("node.pem"), &tls.join("node.key"), &tls.join("authority.pem"))?;
@@ -212,5 +212,5 @@ pub(crate) fn options(directory: &Path) -> Result<Place, Failure> {
     let members = file.members.iter().map(MemberEntry::to_member).collect();
     let (node, replicas, has_joined) = (NodeId(file.node), file.replicas, file.has_joined);
     let options = ClusterOptions { id, identity, node, members, has_joined, replicas, tables: Arc::default() };
-    Ok(Place { http, s3, shards: file.shards, options })
+    Ok(NodeSetup { http, s3, shards: file.shards, options })
 }

@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::cli::NodeArgs;
 
 use directory::options;
-pub(crate) use directory::{Place, options_to_serve};
+pub(crate) use directory::{NodeSetup, options_to_serve};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

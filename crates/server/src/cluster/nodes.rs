@@ -170,9 +170,8 @@ fn no_majority(guidance: &Value) -> Failure {
 
 fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), Failure> {
     let until = Instant::now() + wait;
-    let mut told = (usize::MAX, usize::MAX);
+    let (mut told, mut stuck) = ((usize::MAX, usize::MAX), Vec::new());
     loop {
-        // The node that is asked may be about to lose its leader.
         // The node that is asked may be about to lose its leader.
         if let Ok(guidance) = block_on(client.guidance()) {
             let left = (holds(&guidance, node), owns(&guidance, node));
@@ -186,10 +185,18 @@ fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), 
                 eprintln!("node {node} still holds {} shards, and owns {}", left.0, left.1);
                 told = left;
             }
+            let now_stuck = unreadable(&guidance, node);
+            if now_stuck != stuck {
+                stuck = now_stuck;
+                if !stuck.is_empty() {
+                    eprintln!("{}", stuck_because(&stuck));
+                }
+            }
         }
         if Instant::now() >= until {
+            let why = if stuck.is_empty() { String::new() } else { format!("\n{}", stuck_because(&stuck)) };
             return Err(format!(
-                "node {node} still holds shards after {} s; it goes on: look again later",
+                "node {node} still holds shards after {} s; it goes on: look again later{why}",
                 wait.as_secs()
             )
             .into());
@@ -198,9 +205,39 @@ fn wait_until_drained(client: &Client, node: u16, wait: Duration) -> Result<(), 
     }
 }
 
+/// The shards of a node that stay there, as no node can read some content of theirs.
+fn unreadable(guidance: &Value, node: u16) -> Vec<u64> {
+    let shards = guidance["unreadable_shards"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+    let is_held = |shard: &u64| {
+        let place = usize::try_from(*shard).map_or(&Value::Null, |shard| &guidance["shards"][shard]);
+        place["replicas"].as_array().is_some_and(|nodes| nodes.contains(&node.into()))
+    };
+    shards.filter(is_held).collect()
+}
+
+fn stuck_because(shards: &[u64]) -> String {
+    let shards: Vec<String> = shards.iter().map(u64::to_string).collect();
+    format!(
+        "shards {} stay: no living node can read a content of an object in them, which the log of a node names. Start nodes that \
+         are down: one of them may have it. Only if none has, delete the object or upload it again",
+        shards.join(", ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_that_a_drain_waits_for_in_vain_are_named() {
+        let guidance = serde_json::json!({
+            "unreadable_shards": [0, 2],
+            "shards": [{ "replicas": [1, 2] }, { "replicas": [2, 3] }, { "replicas": [1, 3] }],
+        });
+        assert_eq!([1, 2, 3].map(|node| unreadable(&guidance, node)), [vec![0, 2], vec![0], vec![2]]);
+        assert_eq!(unreadable(&serde_json::json!({}), 1), Vec::<u64>::new());
+        assert!(stuck_because(&[0, 2]).starts_with("shards 0, 2 stay: "));
+    }
 
     #[test]
     fn a_cluster_that_uses_more_than_this_version_knows_gets_no_node_of_it() {

@@ -40,6 +40,7 @@ fn render(guidance: &Value) -> String {
     for (name, what) in [
         ("lost_shards", "lost by a majority of the nodes that held them"),
         ("quarantined_shards", "broke at two nodes, and goes to no third one"),
+        ("unreadable_shards", "have a content that no living node can read, and stay on their nodes"),
     ] {
         let shards: Vec<String> = guidance[name].as_array().into_iter().flatten().map(Value::to_string).collect();
         if !shards.is_empty() {
@@ -127,6 +128,13 @@ mod tests {
         assert_eq!(states.map(|entry| state(&entry, 1)), ["joining", "draining", "dead"]);
         assert_eq!(state(&entry(true, true, 1), 0), "drained");
         assert_eq!(holds(&serde_json::json!({ "shards": [{ "replicas": none, "wanted": [4] }] }), 4), 1);
+        guidance["unreadable_shards"] = serde_json::json!([1, 2]);
+        let shown = render(&guidance);
+        assert!(
+            shown.contains("\nhave a content that no living node can read, and stay on their nodes: shards 1, 2\n"),
+            "{shown}"
+        );
+        guidance["unreadable_shards"] = serde_json::json!([]);
         guidance["has_majority"] = false.into();
         guidance["nodes"]["3"]["is_heard"] = false.into();
         let expected = "guidance 7, 3 shards\n\

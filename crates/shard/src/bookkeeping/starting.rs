@@ -20,7 +20,7 @@ use crate::typed_reply::ReplyTo;
 /// What stands under an id when somebody starts a workflow with it.
 enum Taken {
     Free,
-    /// A workflow whose outcome has expired, and whose rows are still there.
+    /// A workflow whose result has expired, and whose rows are still there.
     Expired,
     /// The workflow that is to be started.
     Same,

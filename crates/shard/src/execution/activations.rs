@@ -6,22 +6,22 @@ use millrace_func::{ActivationId, HandlerKind, NestedCall, OperationId, Program}
 
 use crate::peer::CallNumber;
 
-/// One activation of a handler. Unlike the engine's frame numbers it is never used again. So nothing that
-/// comes late, such as the result of offloaded work, reaches a later user of the frame's number.
+/// Names one activation. Unlike the engine's numbers it is never used again. So nothing that
+/// comes late, such as the result of offloaded work, reaches a later user of the activation's number.
 pub(super) type Instance = u64;
 
 /// Who waits for the result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parent {
-    /// A frame of this shard, for an operation of it.
+    /// An activation of this shard, for an operation of it.
     ActivationId(Instance, OperationId),
     /// Another shard, which made this call.
     Shard(CallNumber),
-    /// Nobody: what it gives is what the transaction gives. A workflow's call has no other frame.
+    /// Nobody: what it gives is what the transaction gives. A workflow's call has no other activation.
     Nobody,
 }
 
-/// Whose failure takes something back. It is a frame of this shard, by its instance. Or it is a frame of
+/// Whose failure takes something back. It is an activation of this shard, by its instance. Or it is an activation of
 /// another shard that is answerable for a call from there, by the call's number. Both are nonces, so they never
 /// meet.
 pub(super) type Owner = u64;
@@ -54,7 +54,7 @@ pub(super) struct Activation {
     pub is_on_worker: bool,
 }
 
-/// How to take one buffered change back, if the frame that owns it fails.
+/// How to take one buffered change back, if the activation that owns it fails.
 pub(super) enum Undo {
     Write { touched: usize, field: Box<[u8]>, before: Option<Option<Value>> },
     Message,
@@ -74,7 +74,7 @@ pub(super) struct PendingCall {
 pub(super) enum Action {
     /// Start the callee of an operation.
     Call(PendingCall),
-    /// Go on with a frame.
+    /// Go on with an activation.
     Resume { activation: Instance, operation: OperationId, result: Result<Bytes, Error> },
     /// Tell another shard what its call gave.
     Answer(CallNumber, Result<Bytes, Error>),

@@ -1,4 +1,4 @@
-//! The world as one frame sees it during one turn.
+//! The world as one activation sees it during one turn.
 //!
 //! Reads see the transaction's own buffered writes over the store. Writes are buffered; nothing
 //! reaches the store before the commit.
@@ -43,7 +43,7 @@ pub(super) struct TurnHost<'a, 'w> {
 }
 
 impl TurnHost<'_, '_> {
-    /// The frame's entity, as an index into the touched ones.
+    /// The activation's entity, as an index into the touched ones.
     fn entity(&self) -> Result<usize, Error> {
         self.transaction
             .activation(self.activation)
@@ -58,14 +58,14 @@ impl TurnHost<'_, '_> {
         }
     }
 
-    /// The frame's life and depth, and the number of its next operation.
+    /// The activation's instance and depth, and the number of its next operation.
     fn next_operation(&mut self) -> Result<(u64, usize, OperationId), Error> {
         let state = self.transaction.activation_mut(self.activation).ok_or_else(|| refused("the call has ended"))?;
         state.next_operation += 1;
         Ok((state.instance, state.depth, OperationId(state.next_operation)))
     }
 
-    /// Whether something may be taken back without the whole transaction: not with a single frame.
+    /// Whether something may be taken back without the whole transaction: not with a single activation.
     fn may_be_taken_back(&self) -> bool {
         self.transaction.activations.len() > 1 || self.transaction.is_spread
     }
@@ -79,7 +79,7 @@ impl TurnHost<'_, '_> {
         }
     }
 
-    /// The app version that the frame runs in.
+    /// The app version that the activation runs in.
     fn program(&self) -> Program {
         self.transaction.activation(self.activation).map_or(self.transaction.program, |state| state.program)
     }
@@ -240,7 +240,7 @@ impl Host for TurnHost<'_, '_> {
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
         let own = self.entity().ok().map(|index| self.transaction.touched[index].entity.parts().key);
         // Any shard can answer. A repeated route has to choose the same, or it would not find its
-        // own outcome.
+        // own result.
         let any = || {
             let origin = &self.transaction.origin;
             origin.route_key().unwrap_or(origin.nonce()).to_string().into_bytes()
@@ -340,7 +340,7 @@ impl Host for TurnHost<'_, '_> {
         let index = self.transaction.random_index;
         self.transaction.random_index = index.wrapping_add(1);
         match self.transaction.origin.route_key() {
-            // A repeated route must choose the same keys, or it would not find its own outcome.
+            // A repeated route must choose the same keys, or it would not find its own result.
             Some(key) => self.world.entropy.draw_keyed(key, index),
             None => match &self.transaction.origin {
                 Origin::Participation { begin, .. } => self.world.entropy.draw(begin.seed, index),

@@ -1,13 +1,13 @@
 //! Running a transaction: turn after turn until it ends or has to wait.
 //!
 //! A nested call never re-enters the engine: the caller's turn ends waiting, the callee runs as
-//! a frame of its own, and its result resumes the caller. All of that happens within one input
+//! an activation of its own, and its result resumes the caller. All of that happens within one input
 //! of the shard unless something outside is awaited. So most transactions are never suspended
 //! and never hold a lock.
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode};
-use millrace_func::{ActivationId, Engine, HandlerKind, NestedCall, OperationId, Output, Start, Step};
+use millrace_func::{ActivationId, Engine, HandlerKind, NestedCall, OperationId, Output, Start, TurnResult};
 
 use super::host::{OwnShard, TurnHost};
 use super::lost::begins_again;
@@ -26,14 +26,14 @@ enum Next {
 }
 
 impl Execution {
-    /// Gives a frame a turn.
+    /// Gives an activation a turn.
     pub(super) fn turn(
         &mut self,
         transaction: &mut Transaction,
         activation: ActivationId,
         context: &mut ExecutionContext<'_, '_>,
-        run: impl FnOnce(&dyn Engine, &mut TurnHost<'_, '_>) -> Step,
-    ) -> Step {
+        run: impl FnOnce(&dyn Engine, &mut TurnHost<'_, '_>) -> TurnResult,
+    ) -> TurnResult {
         let ExecutionContext { rows, world, .. } = context;
         let (engine, shard_count) = (world.engine, rows.options().shard_count);
         let own = OwnShard { shard: rows.shard(), store: rows.store(), participations: &self.participations };
@@ -49,7 +49,7 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let OffloadTicket { nonce, instance, operation, .. } = *ticket;
-        // A frame that was given up meanwhile, or an invocation that started again, waits no more.
+        // An activation that was given up meanwhile, or an invocation that started again, waits no more.
         let is_awaited = |suspended: &Suspended| suspended.transaction.outside.contains(&(instance, operation));
         if self.suspended.get(&nonce).is_some_and(is_awaited)
             && let Some(Suspended { role, mut transaction, .. }) = self.suspended.remove(&nonce)
@@ -135,7 +135,7 @@ impl Execution {
                 self.suspend(role, transaction, context);
             }
             (role, _) => {
-                // An engine reports a stalled frame itself; reaching this is its bug.
+                // An engine reports a stalled activation itself; reaching this is its bug.
                 let error = Error::new(ErrorCode::Stalled, "the call awaits something that can never happen");
                 self.finish(role, transaction, Err(error), context);
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use millrace_base::{Error, UnixMillis};
 use millrace_func::{
-    ActivationId, App, Engine, HandlerId, Host, OperationId, Program, Service, Start, Step, WorkerSlot,
+    ActivationId, App, Engine, HandlerId, Host, OperationId, Program, Service, Start, TurnResult, WorkerSlot,
 };
 
 use crate::input::Input;
@@ -45,7 +45,7 @@ impl Engine for OneSlot {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         CallEngine.start(activation, start, host)
     }
 
@@ -55,7 +55,7 @@ impl Engine for OneSlot {
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
-    ) -> Step {
+    ) -> TurnResult {
         CallEngine.resume(activation, operation, result, host)
     }
 

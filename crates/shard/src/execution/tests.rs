@@ -6,7 +6,7 @@ use millrace_api::objects::OBJECTS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Name, ShardId, TransactionId, Value};
 use millrace_func::{
     ActivationId, Answer, App, Engine, EntityRows, EntityScan, HandlerId, HandlerKind, Host, NestedCall, OperationId,
-    Output, Program, Reader, Service, Start, Step, Visit,
+    Output, Program, Reader, Service, Start, TurnResult, Visit,
 };
 
 use crate::input::Input;
@@ -111,17 +111,17 @@ impl Engine for Commands {
         }))
     }
 
-    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         let Start::Handler { id, input, .. } = start else { panic!("no routes") };
         match run(id, std::str::from_utf8(input).expect("text"), host) {
-            Ok(None) => Step::Waiting,
-            Ok(Some(output)) => Step::Done(Ok(Output::Value(Bytes::from(output)))),
-            Err(error) => Step::Done(Err(error)),
+            Ok(None) => TurnResult::Waiting,
+            Ok(Some(output)) => TurnResult::Done(Ok(Output::Value(Bytes::from(output)))),
+            Err(error) => TurnResult::Done(Err(error)),
         }
     }
 
-    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
-        Step::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> TurnResult {
+        TurnResult::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
     }
 
     fn cancel(&self, _: ActivationId) {}

@@ -1,11 +1,11 @@
-//! One running transaction: its frames, what it has touched, and what it would write.
+//! One running transaction: its activations, what it has touched, and what it would write.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
 use millrace_format::Write;
-use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
+use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, TurnResult};
 
 pub(super) use super::activations::{Action, Activation, AwayCall, Instance, Owner, Parent, PendingCall, Undo};
 use super::cpu::Cpu;
@@ -157,7 +157,7 @@ impl Transaction {
         self.activations.iter_mut().find(|state| state.activation == activation)
     }
 
-    /// The frame of a life that has not ended.
+    /// The activation of this instance, if it has not ended.
     pub(crate) fn live_activation(&self, instance: Instance) -> Option<ActivationId> {
         self.activations.iter().find(|state| state.instance == instance).map(|state| state.activation)
     }
@@ -177,7 +177,7 @@ impl Transaction {
         self.touched.len() - 1
     }
 
-    /// Adds the root's frame.
+    /// Adds the root's activation.
     pub(crate) fn add_root(&mut self, entity: Option<usize>, kind: HandlerKind, world: &mut World<'_>) -> ActivationId {
         self.add_activation(Activation {
             activation: world.activations.take(),
@@ -193,7 +193,7 @@ impl Transaction {
         })
     }
 
-    /// Adds the frame of a callee.
+    /// Adds the activation of a callee.
     pub(crate) fn add_callee(
         &mut self,
         entity: usize,
@@ -221,13 +221,13 @@ impl Transaction {
         activation
     }
 
-    /// Takes note of how a turn of `frame` ended: a finished frame resumes its parent, or gives
+    /// Takes note of how a turn of `activation` ended: a finished activation resumes its parent, or gives
     /// the transaction its result.
     ///
     /// # Panics
-    /// When the frame that had the turn is not one of the transaction's.
-    pub(crate) fn stepped(&mut self, activation: ActivationId, step: Step, world: &mut World<'_>) {
-        let Step::Done(result) = step else {
+    /// When the activation that had the turn is not one of the transaction's.
+    pub(crate) fn stepped(&mut self, activation: ActivationId, step: TurnResult, world: &mut World<'_>) {
+        let TurnResult::Done(result) = step else {
             return; // It waits.
         };
         world.activations.give_back(activation);
@@ -258,7 +258,7 @@ impl Transaction {
         self.ready.push_back(Action::answer(parent, result));
     }
 
-    /// What a frame that succeeded was answerable for becomes its owner's: its changes, and
+    /// What an activation that succeeded was answerable for becomes its owner's: its changes, and
     /// whatever it started and did not await.
     fn hand_over(&mut self, ended: Instance, owner: Option<Owner>) {
         let owners = self.undo.iter_mut().map(|(owner, _)| owner);
@@ -275,7 +275,7 @@ impl Transaction {
         }
     }
 
-    /// A frame, here or elsewhere, failed: takes back the changes it was answerable for, and ends
+    /// An activation, here or elsewhere, failed: takes back the changes it was answerable for, and ends
     /// everything that runs on its behalf.
     pub(crate) fn fail(&mut self, failed: Owner, world: &mut World<'_>) {
         // Owners were started before what they own, so one pass finds them all.
@@ -316,7 +316,7 @@ impl Transaction {
         self.take_back(&ended);
     }
 
-    /// Takes back what the `ended` frames changed, newest first. Frames that ran in parallel and
+    /// Takes back what the `ended` activations changed, newest first. Activations that ran in parallel and
     /// wrote the same field after them keep their write: theirs is the newer one.
     fn take_back(&mut self, ended: &[Owner]) {
         let mut kept = Vec::with_capacity(self.undo.len());
@@ -398,7 +398,7 @@ impl Transaction {
         !self.deferred.is_empty()
     }
 
-    /// Drops every live frame: the transaction will not go on.
+    /// Drops every live activation: the transaction will not go on.
     pub(crate) fn drop_activations(&self, world: &mut World<'_>) {
         for state in &self.activations {
             world.engine.cancel(state.activation);

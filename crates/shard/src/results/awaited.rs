@@ -1,4 +1,4 @@
-//! Who waits for the outcomes of workflows.
+//! Who waits for the results of workflows.
 //!
 //! This is in memory only, and may be forgotten: whoever waits asks again.
 
@@ -11,7 +11,7 @@ use crate::request::Sequence;
 /// Who waits: an operation of a workflow of some shard.
 pub(crate) type Waiter = (ShardId, Sequence, u32);
 
-/// Who waits for the outcomes of workflows of this shard.
+/// Who waits for the results of workflows of this shard.
 #[derive(Default)]
 pub(super) struct AwaitedResults {
     waiters: BTreeMap<Sequence, BTreeSet<Waiter>>,

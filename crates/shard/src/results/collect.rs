@@ -59,7 +59,7 @@ impl Results {
         left_over
     }
 
-    /// Expired outcomes at the head of those in memory. One that is pending is written again when it
+    /// Expired results at the head of those in memory. One that is pending is written again when it
     /// is not any more; one that is kept for longer than the others is left to the sweep.
     fn oldest_expired(&self, count: usize, context: &mut Context<'_>) -> Vec<Box<[u8]>> {
         let (now, latest) = (context.now, context.now.plus(self.retention_ms));
@@ -75,7 +75,7 @@ impl Results {
         expired
     }
 
-    /// Adds the expired outcomes among the next rows of the checkpoint.
+    /// Adds the expired results among the next rows of the checkpoint.
     fn sweep_rows(&mut self, count: usize, context: &mut Context<'_>, expired: &mut Vec<Box<[u8]>>) {
         let (now, retention_ms) = (context.now, self.retention_ms);
         let latest = now.plus(retention_ms);
@@ -109,7 +109,7 @@ impl Results {
     }
 }
 
-/// When an outcome may be forgotten.
+/// When a result may be forgotten.
 enum Expiry {
     At(UnixMillis),
     /// It is pending, or cannot be read.

@@ -7,7 +7,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::request::Sequence;
 
-/// What the name of an outcome under an entity's key begins with.
+/// What the name of a result under an entity's key begins with.
 const ENTITY: &[u8] = b"k";
 
 /// The same of a workflow's, which is signalled.
@@ -16,7 +16,7 @@ const WORKFLOW: &[u8] = b"g";
 /// What the hash of a name begins with.
 const HASHED: u8 = b'h';
 
-/// How outcomes under idempotency keys are named. A data directory has one way for all its life.
+/// How results under idempotency keys are named. A data directory has one way for all its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultNames {
     /// By whose key it is, and the key.
@@ -65,7 +65,7 @@ impl ResultNames {
     }
 }
 
-/// Where a request's outcome is kept, and what tells it from another request under that key.
+/// Where a request's result is kept, and what tells it from another request under that key.
 pub(crate) struct ResultKey {
     pub(super) field: Box<[u8]>,
     pub(super) fingerprint: u64,

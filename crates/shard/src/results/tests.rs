@@ -5,7 +5,7 @@ use millrace_base::{EntityKey, Lsn, Name};
 use super::*;
 use crate::testing::Bench;
 
-/// As docs/internals/format.md has them: an outcome that is not found again is an effect that comes twice.
+/// As docs/internals/format.md has them: a result that is not found again is an effect that comes twice.
 #[test]
 fn the_fields_are_the_documented_ones() {
     let (app, service) = (Name::new("shop").expect("a name"), Name::new("cart").expect("a name"));

@@ -1,8 +1,8 @@
-//! Workflows that wait for the outcome of another one.
+//! Workflows that wait for the result of another one.
 //!
-//! The outcome of a workflow changes only when somebody restarts it, so asking for it changes nothing, and may be done
+//! The result of a workflow changes only when somebody restarts it, so asking for it changes nothing, and may be done
 //! again. Whoever waits asks the other workflow's shard, and goes on asking with growing pauses. That shard answers when
-//! the outcome is durable: at once if it is, or when the workflow ends, if it remembers who has asked. So a question or an
+//! the result is durable: at once if it is, or when the workflow ends, if it remembers who has asked. So a question or an
 //! answer that gets lost in a crash costs time only. The answer becomes a row of the journal like every result.
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ const LONGEST_PAUSE_MS: u64 = 60_000;
 /// The first pause doubled so often is over the longest one.
 const LONGEST_SHIFT: u32 = 11;
 
-/// The outcome that an operation waits for.
+/// The result that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
     pub of: InvocationId,

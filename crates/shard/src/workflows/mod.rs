@@ -284,7 +284,7 @@ impl Workflows {
         })
     }
 
-    /// The shard has stopped: every frame of a workflow is dropped, and nothing is left to do.
+    /// The shard has stopped: every activation of a workflow is dropped, and nothing is left to do.
     pub(crate) fn stop(&mut self, world: &mut World<'_>) {
         for (_, mut workflow) in std::mem::take(self).live {
             if let Some(activation) = workflow.activation.take() {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind, Write};
-use millrace_func::{ActivationId, Engine, OperationId, Output, Start, Step};
+use millrace_func::{ActivationId, Engine, OperationId, Output, Start, TurnResult};
 
 use super::exchanges::Exchange;
 use super::failing::end_record;
@@ -137,7 +137,7 @@ impl Workflows {
         &mut self,
         workflow: &mut Workflow,
         context: &mut WorkflowContext<'_, '_>,
-        run: impl FnOnce(&dyn Engine, &mut WorkflowHost<'_, '_>) -> Step,
+        run: impl FnOnce(&dyn Engine, &mut WorkflowHost<'_, '_>) -> TurnResult,
     ) {
         let engine = context.world.engine;
         let shard_count = context.rows.options().shard_count;
@@ -145,7 +145,7 @@ impl Workflows {
         let step = run(engine, &mut WorkflowHost { workflow, world: context.world, shard_count });
         workflow.end_turn();
         let diverged = workflow.diverged.take();
-        let Step::Done(result) = step else {
+        let TurnResult::Done(result) = step else {
             return diverged.into_iter().for_each(|error| self.diverges(workflow, error, context));
         };
         if let Some(activation) = workflow.activation.take() {

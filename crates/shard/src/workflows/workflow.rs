@@ -1,7 +1,7 @@
 //! One workflow: long-running code whose every result is journalled, so that it goes on after a
 //! crash, a restart or a deployment as if nothing had been.
 //!
-//! Its code runs as one frame, outside any transaction. Whatever it awaits is an *operation*; the
+//! Its code runs as one activation, outside any transaction. Whatever it awaits is an *operation*; the
 //! result of each is first a row of the journal, then given to the code, in the order of the
 //! rows. Going on after a restart is therefore the same as going on at all: the code runs from its
 //! beginning, asks for the same operations, and is given the same results in the same order.

@@ -22,7 +22,7 @@ enum Failure {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Action {
     Commit(Vec<(u8, u8, Option<u8>)>),
     /// Many fields at once, from `start` on: entities large enough for maps and for partial loading.
     Bulk {
@@ -109,35 +109,35 @@ fn visiting() -> impl Strategy<Value = Visiting> {
     )
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Action> {
     let write = || (0..9u8, 0..12u8, proptest::option::weighted(0.6, any::<u8>()));
     prop_oneof![
-        6 => proptest::collection::vec(write(), 1..5).prop_map(Step::Commit),
+        6 => proptest::collection::vec(write(), 1..5).prop_map(Action::Commit),
         2 => (0..3u8, 0..100u8, 0..150u8, proptest::option::weighted(0.7, any::<u8>()))
-            .prop_map(|(entity, start, count, value)| Step::Bulk { entity, start, count, value }),
-        2 => (0..3u8, 1..60u8).prop_map(|(entity, count)| Step::Drain { entity, count }),
-        4 => (0..9u8, 0..200u8).prop_map(|(entity, field)| Step::Get { entity, field }),
-        4 => (0..9u8).prop_map(Step::Ask),
-        3 => Just(Step::ReadBeside),
-        3 => Just(Step::TakeRows),
+            .prop_map(|(entity, start, count, value)| Action::Bulk { entity, start, count, value }),
+        2 => (0..3u8, 1..60u8).prop_map(|(entity, count)| Action::Drain { entity, count }),
+        4 => (0..9u8, 0..200u8).prop_map(|(entity, field)| Action::Get { entity, field }),
+        4 => (0..9u8).prop_map(Action::Ask),
+        3 => Just(Action::ReadBeside),
+        3 => Just(Action::TakeRows),
         4 => (0..9u8, any::<bool>(), proptest::option::of(0..200u8), 0..200u8, proptest::option::of(0..2000u16))
             .prop_map(|(entity, prefix, after, limit, max_bytes)| {
-                Step::ScanFields { entity, prefix, after, limit, max_bytes }
+                Action::ScanFields { entity, prefix, after, limit, max_bytes }
             }),
-        3 => (proptest::option::of(0..9u8), 0..10u8).prop_map(|(after, limit)| Step::ScanEntities { after, limit }),
-        4 => visiting().prop_map(Step::Visit),
-        3 => Just(Step::Begin),
-        4 => (1..3000u16).prop_map(Step::Take),
-        2 => (1..3000u16).prop_map(Step::Extend),
-        4 => Just(Step::Write),
-        2 => Just(Step::FlushAll),
-        1 => any::<u8>().prop_map(Step::Settle),
-        1 => prop_oneof![Just(Failure::NotWritten), Just(Failure::WrittenAllTheSame)].prop_map(Step::Fail),
-        3 => prop_oneof![Just(0u16), any::<u16>()].prop_map(Step::Evict),
-        2 => any::<u8>().prop_map(Step::Durable),
+        3 => (proptest::option::of(0..9u8), 0..10u8).prop_map(|(after, limit)| Action::ScanEntities { after, limit }),
+        4 => visiting().prop_map(Action::Visit),
+        3 => Just(Action::Begin),
+        4 => (1..3000u16).prop_map(Action::Take),
+        2 => (1..3000u16).prop_map(Action::Extend),
+        4 => Just(Action::Write),
+        2 => Just(Action::FlushAll),
+        1 => any::<u8>().prop_map(Action::Settle),
+        1 => prop_oneof![Just(Failure::NotWritten), Just(Failure::WrittenAllTheSame)].prop_map(Action::Fail),
+        3 => prop_oneof![Just(0u16), any::<u16>()].prop_map(Action::Evict),
+        2 => any::<u8>().prop_map(Action::Durable),
         1 => (1..400u16, proptest::collection::vec(write(), 1..5), any::<u8>())
-            .prop_map(|(take, writes, keep)| Step::CrashAfterExtending { take, writes, keep }),
-        1 => (any::<u8>(), any::<u64>()).prop_map(|(keep, seed)| Step::Crash { keep, seed }),
+            .prop_map(|(take, writes, keep)| Action::CrashAfterExtending { take, writes, keep }),
+        1 => (any::<u8>(), any::<u64>()).prop_map(|(keep, seed)| Action::Crash { keep, seed }),
     ]
 }
 
@@ -441,26 +441,26 @@ impl World {
         }
     }
 
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: Action) {
         match step {
-            Step::Commit(writes) => {
+            Action::Commit(writes) => {
                 let writes = writes.into_iter().map(|(e, f, v)| write(e, f, v)).collect();
                 self.commit(writes);
             }
-            Step::Bulk { entity, start, count, value } => {
+            Action::Bulk { entity, start, count, value } => {
                 let fields = start..start.saturating_add(count);
                 self.commit(fields.map(|field| write(entity, field, value)).collect());
             }
-            Step::Drain { entity: number, count } => self.drain(number, count),
-            Step::Get { entity: number, field: name } => self.check_get(&entity(number), &field(name)),
-            Step::Ask(number) => self.asked.extend(self.store.cold_read(entity(number))),
-            Step::ReadBeside => self.read.extend(self.asked.pop_front().map(ColdRead::read)),
-            Step::TakeRows => {
+            Action::Drain { entity: number, count } => self.drain(number, count),
+            Action::Get { entity: number, field: name } => self.check_get(&entity(number), &field(name)),
+            Action::Ask(number) => self.asked.extend(self.store.cold_read(entity(number))),
+            Action::ReadBeside => self.read.extend(self.asked.pop_front().map(ColdRead::read)),
+            Action::TakeRows => {
                 if let Some(rows) = self.read.pop_front() {
                     self.store.take_rows(rows);
                 }
             }
-            Step::ScanFields { entity: number, prefix, after, limit, max_bytes } => {
+            Action::ScanFields { entity: number, prefix, after, limit, max_bytes } => {
                 let prefix = if prefix { &b"f"[..] } else { b"" };
                 let after = after.map(field);
                 match max_bytes {
@@ -470,12 +470,12 @@ impl World {
                     None => self.check_scan(&entity(number), prefix, after.as_deref(), limit.into()),
                 }
             }
-            Step::ScanEntities { after, limit } => self.check_entities(after.map(entity).as_ref(), limit.into()),
-            Step::Visit(how) => self.check_visit(how),
-            Step::Begin => {
+            Action::ScanEntities { after, limit } => self.check_entities(after.map(entity).as_ref(), limit.into()),
+            Action::Visit(how) => self.check_visit(how),
+            Action::Begin => {
                 self.store.begin_flush();
             }
-            Step::Take(max_bytes) => {
+            Action::Take(max_bytes) => {
                 let max_bytes = usize::from(max_bytes);
                 if let Some(mut chunk) = self.store.next_flush_chunk(max_bytes) {
                     if max_bytes % 2 == 0 {
@@ -484,28 +484,28 @@ impl World {
                     self.out.push_back(chunk);
                 }
             }
-            Step::Extend(more_bytes) => {
+            Action::Extend(more_bytes) => {
                 if let Some(chunk) = self.out.back_mut() {
                     self.store.extend_flush_chunk(chunk, more_bytes.into());
                 }
             }
-            Step::Write => self.write_oldest(),
-            Step::FlushAll => self.flush_all(),
-            Step::Settle(count) => {
+            Action::Write => self.write_oldest(),
+            Action::FlushAll => self.flush_all(),
+            Action::Settle(count) => {
                 self.store.settle(count.into());
             }
-            Step::Fail(failure) => self.fail_oldest(failure),
-            Step::Evict(target) => self.store.evict(target.into()),
-            Step::Durable(part) => self.durable += (self.log.len() - self.durable) * usize::from(part) / 255,
-            Step::CrashAfterExtending { take, writes, keep } => {
-                self.take(Step::Begin);
-                self.take(Step::Take(take));
-                self.take(Step::Commit(writes));
-                self.take(Step::Extend(take));
-                self.take(Step::Write);
+            Action::Fail(failure) => self.fail_oldest(failure),
+            Action::Evict(target) => self.store.evict(target.into()),
+            Action::Durable(part) => self.durable += (self.log.len() - self.durable) * usize::from(part) / 255,
+            Action::CrashAfterExtending { take, writes, keep } => {
+                self.take(Action::Begin);
+                self.take(Action::Take(take));
+                self.take(Action::Commit(writes));
+                self.take(Action::Extend(take));
+                self.take(Action::Write);
                 self.crash(keep, 1);
             }
-            Step::Crash { keep, seed } => self.crash(keep, seed),
+            Action::Crash { keep, seed } => self.crash(keep, seed),
         }
     }
 
@@ -545,7 +545,7 @@ fn write(number: u8, name: u8, content: Option<u8>) -> Write {
     Write { entity: entity(number), field: field(name).into(), value: content.map(value) }
 }
 
-fn run(checkpoint: Arc<dyn Checkpoint>, steps: Vec<Step>) {
+fn run(checkpoint: Arc<dyn Checkpoint>, steps: Vec<Action>) {
     let mut world = World::new(checkpoint);
     for step in steps {
         world.take(step);

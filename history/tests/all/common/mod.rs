@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millrace_history::{Fact, Found, History, Operation, Outcome, Step};
+use millrace_history::{Access, Fact, Found, History, Operation, Outcome};
 
 /// SplitMix64.
 pub struct Rng(pub u64);
@@ -119,59 +119,59 @@ fn told(mut operations: Vec<Operation>) -> History {
     History { operations, facts: vec![] }
 }
 
-fn steps(plan: &Plan, rng: &mut Rng, index: u64) -> Vec<Step> {
+fn steps(plan: &Plan, rng: &mut Rng, index: u64) -> Vec<Access> {
     let generation = index.checked_div(plan.rotate).unwrap_or(0);
     let key = |rng: &mut Rng| format!("k{}g{generation}", rng.below(plan.keys));
     let value = |at: u64| (index * 10 + at + 1) as i64;
     let count = 1 + rng.below(3);
     match plan.workload {
         Workload::Lists => (0..count)
-            .map(|at| if rng.chance(50) { Step::append(key(rng), value(at)) } else { Step::read_list(key(rng)) })
+            .map(|at| if rng.chance(50) { Access::append(key(rng), value(at)) } else { Access::read_list(key(rng)) })
             .collect(),
         Workload::Registers => {
-            vec![if rng.chance(40) { Step::write(key(rng), value(0)) } else { Step::read(key(rng)) }]
+            vec![if rng.chance(40) { Access::write(key(rng), value(0)) } else { Access::read(key(rng)) }]
         }
         Workload::RegisterTransactions => (0..count)
-            .map(|at| if rng.chance(40) { Step::write(key(rng), value(at)) } else { Step::read(key(rng)) })
+            .map(|at| if rng.chance(40) { Access::write(key(rng), value(at)) } else { Access::read(key(rng)) })
             .collect(),
-        Workload::Counters => {
-            (0..count).map(|_| if rng.chance(70) { Step::increment(key(rng)) } else { Step::count(key(rng)) }).collect()
-        }
+        Workload::Counters => (0..count)
+            .map(|_| if rng.chance(70) { Access::increment(key(rng)) } else { Access::count(key(rng)) })
+            .collect(),
         Workload::Bank | Workload::BankReplies => {
             let accounts = plan.keys.max(2);
             let from = rng.below(accounts);
             let to = (from + 1 + rng.below(accounts - 1)) % accounts;
             match rng.below(10) {
-                0 => vec![Step::Balance(format!("a{from}"))],
-                1 | 2 => vec![Step::Balances],
-                _ => vec![Step::transfer(format!("a{from}"), format!("a{to}"), 1 + rng.below(30) as i64)],
+                0 => vec![Access::Balance(format!("a{from}"))],
+                1 | 2 => vec![Access::Balances],
+                _ => vec![Access::transfer(format!("a{from}"), format!("a{to}"), 1 + rng.below(30) as i64)],
             }
         }
     }
 }
 
 /// Does the steps. If one cannot be done, does nothing and returns `None`.
-fn run(state: &mut State, steps: &[Step], has_replies: bool) -> Option<Vec<Found>> {
+fn run(state: &mut State, steps: &[Access], has_replies: bool) -> Option<Vec<Found>> {
     let mut found = Vec::new();
     for step in steps {
         found.push(match step {
-            Step::Append(key, millrace_history::Value::Number(value)) => {
+            Access::Append(key, millrace_history::Value::Number(value)) => {
                 state.lists.entry(key.clone()).or_default().push(*value);
                 Found::Done
             }
-            Step::ReadList(key) => Found::list(state.lists.get(key).cloned().unwrap_or_default()),
-            Step::Write(key, millrace_history::Value::Number(value)) => {
+            Access::ReadList(key) => Found::list(state.lists.get(key).cloned().unwrap_or_default()),
+            Access::Write(key, millrace_history::Value::Number(value)) => {
                 state.registers.insert(key.clone(), *value);
                 Found::Done
             }
-            Step::Read(key) => Found::Value(state.registers.get(key).map(|value| (*value).into())),
-            Step::Increment(key) => {
+            Access::Read(key) => Found::Value(state.registers.get(key).map(|value| (*value).into())),
+            Access::Increment(key) => {
                 let counter = state.counters.entry(key.clone()).or_default();
                 *counter += 1;
                 Found::Number(*counter - 1)
             }
-            Step::Count(key) => Found::Number(state.counters.get(key).copied().unwrap_or(0)),
-            Step::Transfer { from, to, amount } => {
+            Access::Count(key) => Found::Number(state.counters.get(key).copied().unwrap_or(0)),
+            Access::Transfer { from, to, amount } => {
                 if state.balances[from] < *amount {
                     return None;
                 }
@@ -180,8 +180,8 @@ fn run(state: &mut State, steps: &[Step], has_replies: bool) -> Option<Vec<Found
                 let both = [from, to].map(|key| (key.as_str(), state.balances[key]));
                 if has_replies { Found::balances(both) } else { Found::Done }
             }
-            Step::Balance(key) => Found::Number(state.balances[key]),
-            Step::Balances => Found::Balances(state.balances.clone()),
+            Access::Balance(key) => Found::Number(state.balances[key]),
+            Access::Balances => Found::Balances(state.balances.clone()),
             other => unreachable!("{other} is not generated"),
         });
     }

@@ -7,7 +7,7 @@ use millrace_avpath::{Change, Parameters, Path};
 use millrace_avro::canonicalise;
 use proptest::prelude::*;
 use serde_json::Value;
-use tree::{Edit, Place, Type, changes, path_text, select, selections, update};
+use tree::{Edit, Type, ValueLocation, changes, path_text, select, selections, update};
 
 fn record(of: &Type, value: &Value) -> Record {
     Record::new(&of.schema(&mut 0).to_string(), value.clone())
@@ -19,7 +19,7 @@ proptest! {
     #[test]
     fn selects_what_the_model_selects((of, value, path) in selections()) {
         let record = record(&of, &value);
-        let root = Place { of: &of, value, way: Vec::new() };
+        let root = ValueLocation { of: &of, value, way: Vec::new() };
         let expected: Value = select(&path, &root).into_iter().map(|place| place.value).collect();
         let text = path_text(&path);
         prop_assert_eq!(record.select(&text), expected, "{}", text);
@@ -32,7 +32,7 @@ proptest! {
     #[test]
     fn changes_what_the_model_changes((of, value, path, edit) in changes()) {
         let record = record(&of, &value);
-        let root = Place { of: &of, value, way: Vec::new() };
+        let root = ValueLocation { of: &of, value, way: Vec::new() };
         let text = path_text(&path);
         let json = match &edit {
             Edit::Set(value) | Edit::Insert(value) | Edit::InsertAll(value) | Edit::AppendUnique(value) => value.to_string(),

@@ -145,7 +145,7 @@ pub fn record_type(depth: u32) -> impl Strategy<Value = Type> {
 }
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum PathStep {
     Name(&'static str),
     Members,
     Descendants,
@@ -157,47 +157,47 @@ pub enum Step {
     Filter(Condition),
     Keys(Vec<&'static str>),
     Matching(&'static str),
-    Either(Vec<Step>, Vec<Step>),
+    Either(Vec<PathStep>, Vec<PathStep>),
 }
 
 #[derive(Clone, Debug)]
 pub enum Condition {
-    Exists(Vec<Step>),
-    Compare(Vec<Step>, &'static str, Value),
-    Both(Vec<Step>, &'static str, Vec<Step>),
-    Sum(Vec<Step>, i64, i64),
+    Exists(Vec<PathStep>),
+    Compare(Vec<PathStep>, &'static str, Value),
+    Both(Vec<PathStep>, &'static str, Vec<PathStep>),
+    Sum(Vec<PathStep>, i64, i64),
     Not(Box<Condition>),
     And(Box<Condition>, Box<Condition>),
     Or(Box<Condition>, Box<Condition>),
 }
 
-pub fn paths(depth: u32) -> BoxedStrategy<Vec<Step>> {
+pub fn paths(depth: u32) -> BoxedStrategy<Vec<PathStep>> {
     prop::collection::vec(steps(depth), 1..4).boxed()
 }
 
-pub fn steps(depth: u32) -> BoxedStrategy<Step> {
+pub fn steps(depth: u32) -> BoxedStrategy<PathStep> {
     let name = || prop::sample::select(&NAMES[..]);
     let bound = || prop::option::of(-3_i64..4);
     let flat = prop_oneof![
-        6 => name().prop_map(Step::Name),
-        2 => Just(Step::Members),
-        1 => Just(Step::Descendants),
-        1 => name().prop_map(Step::Named),
-        1 => Just(Step::Within),
-        3 => Just(Step::All),
-        2 => (-3_i64..4).prop_map(Step::At),
+        6 => name().prop_map(PathStep::Name),
+        2 => Just(PathStep::Members),
+        1 => Just(PathStep::Descendants),
+        1 => name().prop_map(PathStep::Named),
+        1 => Just(PathStep::Within),
+        3 => Just(PathStep::All),
+        2 => (-3_i64..4).prop_map(PathStep::At),
         1 => (bound(), bound()).prop_filter("a bound", |(from, to)| from.is_some() || to.is_some())
-            .prop_map(|(from, to)| Step::Slice(from, to)),
-        2 => prop::collection::vec(name(), 1..5).prop_map(Step::Keys),
-        1 => prop::sample::select(vec!["a", ".*", "[bc]", "a|d"]).prop_map(Step::Matching),
+            .prop_map(|(from, to)| PathStep::Slice(from, to)),
+        2 => prop::collection::vec(name(), 1..5).prop_map(PathStep::Keys),
+        1 => prop::sample::select(vec!["a", ".*", "[bc]", "a|d"]).prop_map(PathStep::Matching),
     ];
     if depth == 0 {
         return flat.boxed();
     }
     prop_oneof![
         5 => flat,
-        3 => conditions(depth - 1).prop_map(Step::Filter),
-        1 => (paths(depth - 1), paths(depth - 1)).prop_map(|(a, b)| Step::Either(a, b)),
+        3 => conditions(depth - 1).prop_map(PathStep::Filter),
+        1 => (paths(depth - 1), paths(depth - 1)).prop_map(|(a, b)| PathStep::Either(a, b)),
     ]
     .boxed()
 }
@@ -230,27 +230,33 @@ pub fn conditions(depth: u32) -> BoxedStrategy<Condition> {
     .boxed()
 }
 
-pub fn path_text(path: &[Step]) -> String {
+pub fn path_text(path: &[PathStep]) -> String {
     // `.` first: not every step can begin a path.
     let steps: Vec<String> = path.iter().map(step_text).collect();
-    format!(".{}", steps.concat()).replacen("..", ".", usize::from(matches!(path[0], Step::Name(_) | Step::Members)))
+    format!(".{}", steps.concat()).replacen(
+        "..",
+        ".",
+        usize::from(matches!(path[0], PathStep::Name(_) | PathStep::Members)),
+    )
 }
 
-pub fn step_text(step: &Step) -> String {
+pub fn step_text(step: &PathStep) -> String {
     let bound = |bound: &Option<i64>| bound.map(|n| n.to_string()).unwrap_or_default();
     match step {
-        Step::Name(name) => format!(".{name}"),
-        Step::Members => ".*".to_owned(),
-        Step::Descendants => " ..".to_owned(),
-        Step::Named(name) => format!(" ..{name}"),
-        Step::Within => " ..*".to_owned(),
-        Step::All => "[*]".to_owned(),
-        Step::At(index) => format!("[{index}]"),
-        Step::Slice(from, to) => format!("[{}:{}]", bound(from), bound(to)),
-        Step::Filter(condition) => format!("{{{}}}", condition_text(condition)),
-        Step::Keys(keys) => format!("({})", keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join("|")),
-        Step::Matching(pattern) => format!("(~\"{pattern}\")"),
-        Step::Either(a, b) => format!("({}|{})", path_text(a), path_text(b)),
+        PathStep::Name(name) => format!(".{name}"),
+        PathStep::Members => ".*".to_owned(),
+        PathStep::Descendants => " ..".to_owned(),
+        PathStep::Named(name) => format!(" ..{name}"),
+        PathStep::Within => " ..*".to_owned(),
+        PathStep::All => "[*]".to_owned(),
+        PathStep::At(index) => format!("[{index}]"),
+        PathStep::Slice(from, to) => format!("[{}:{}]", bound(from), bound(to)),
+        PathStep::Filter(condition) => format!("{{{}}}", condition_text(condition)),
+        PathStep::Keys(keys) => {
+            format!("({})", keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join("|"))
+        }
+        PathStep::Matching(pattern) => format!("(~\"{pattern}\")"),
+        PathStep::Either(a, b) => format!("({}|{})", path_text(a), path_text(b)),
     }
 }
 
@@ -268,17 +274,17 @@ pub fn condition_text(condition: &Condition) -> String {
 
 /// A value, its type, and the way to it.
 #[derive(Clone, Debug)]
-pub struct Place<'t> {
+pub struct ValueLocation<'t> {
     pub of: &'t Type,
     pub value: Value,
     pub way: Vec<String>,
 }
 
-impl<'t> Place<'t> {
-    pub fn members(&self) -> Vec<(Option<String>, Place<'t>)> {
+impl<'t> ValueLocation<'t> {
+    pub fn members(&self) -> Vec<(Option<String>, ValueLocation<'t>)> {
         let below = |step: &str, of: &'t Type, value: &Value| {
             let way = self.way.iter().cloned().chain([step.to_owned()]).collect();
-            Place { of, value: value.clone(), way }
+            ValueLocation { of, value: value.clone(), way }
         };
         match (self.of.inner(), &self.value) {
             (Type::Array(item), Value::Array(items)) => {
@@ -303,7 +309,7 @@ impl<'t> Place<'t> {
     }
 
     /// Those whose name passes. It looks into arrays.
-    pub fn named(&self, passes: &dyn Fn(&str) -> bool) -> Vec<Place<'t>> {
+    pub fn named(&self, passes: &dyn Fn(&str) -> bool) -> Vec<ValueLocation<'t>> {
         let mut found = Vec::new();
         for (name, member) in self.members() {
             match name {
@@ -315,7 +321,7 @@ impl<'t> Place<'t> {
         found
     }
 
-    pub fn within(&self) -> Vec<(Option<String>, Place<'t>)> {
+    pub fn within(&self) -> Vec<(Option<String>, ValueLocation<'t>)> {
         self.members()
             .into_iter()
             .flat_map(|(name, member)| {
@@ -326,18 +332,20 @@ impl<'t> Place<'t> {
     }
 }
 
-pub fn select<'t>(path: &[Step], from: &Place<'t>) -> Vec<Place<'t>> {
+pub fn select<'t>(path: &[PathStep], from: &ValueLocation<'t>) -> Vec<ValueLocation<'t>> {
     let mut places = vec![from.clone()];
     let mut filtered = false;
     for step in path {
-        let is_filter = matches!(step, Step::Filter(_));
+        let is_filter = matches!(step, PathStep::Filter(_));
         places = match step {
-            Step::Either(a, b) => {
+            PathStep::Either(a, b) => {
                 let both = [a, b];
                 both.iter().flat_map(|path| places.iter().flat_map(|place| select(path, place))).collect()
             }
-            Step::All | Step::At(_) | Step::Slice(..) if filtered => cut(step, &places),
-            Step::Filter(condition) if filtered => places.into_iter().filter(|place| holds(condition, place)).collect(),
+            PathStep::All | PathStep::At(_) | PathStep::Slice(..) if filtered => cut(step, &places),
+            PathStep::Filter(condition) if filtered => {
+                places.into_iter().filter(|place| holds(condition, place)).collect()
+            }
             _ => places.iter().flat_map(|place| one(step, place)).collect(),
         };
         filtered = is_filter;
@@ -345,23 +353,24 @@ pub fn select<'t>(path: &[Step], from: &Place<'t>) -> Vec<Place<'t>> {
     places
 }
 
-pub fn one<'t>(step: &Step, place: &Place<'t>) -> Vec<Place<'t>> {
-    let only = |members: Vec<(Option<String>, Place<'t>)>| members.into_iter().map(|(_, member)| member).collect();
+pub fn one<'t>(step: &PathStep, place: &ValueLocation<'t>) -> Vec<ValueLocation<'t>> {
+    let only =
+        |members: Vec<(Option<String>, ValueLocation<'t>)>| members.into_iter().map(|(_, member)| member).collect();
     match step {
-        Step::Name(name) => place.named(&|key| key == *name),
-        Step::Keys(keys) => place.named(&|key| keys.contains(&key)),
-        Step::Matching("a") => place.named(&|key| key == "a"),
-        Step::Matching("[bc]") => place.named(&|key| key == "b" || key == "c"),
-        Step::Matching("a|d") => place.named(&|key| key == "a" || key == "d"),
-        Step::Matching(_) => place.named(&|_| true),
-        Step::Members => only(place.members()),
-        Step::Descendants => [place.clone()].into_iter().chain(only(place.within())).collect(),
-        Step::Within => only(place.within()),
-        Step::Named(name) => {
+        PathStep::Name(name) => place.named(&|key| key == *name),
+        PathStep::Keys(keys) => place.named(&|key| keys.contains(&key)),
+        PathStep::Matching("a") => place.named(&|key| key == "a"),
+        PathStep::Matching("[bc]") => place.named(&|key| key == "b" || key == "c"),
+        PathStep::Matching("a|d") => place.named(&|key| key == "a" || key == "d"),
+        PathStep::Matching(_) => place.named(&|_| true),
+        PathStep::Members => only(place.members()),
+        PathStep::Descendants => [place.clone()].into_iter().chain(only(place.within())).collect(),
+        PathStep::Within => only(place.within()),
+        PathStep::Named(name) => {
             place.within().into_iter().filter(|(key, _)| key.as_deref() == Some(name)).map(|(_, place)| place).collect()
         }
-        Step::All | Step::At(_) | Step::Slice(..) if place.is_array() => cut(step, &only(place.members())),
-        Step::Filter(condition) => {
+        PathStep::All | PathStep::At(_) | PathStep::Slice(..) if place.is_array() => cut(step, &only(place.members())),
+        PathStep::Filter(condition) => {
             let tested = if place.is_array() || place.is_map() { only(place.members()) } else { vec![place.clone()] };
             tested.into_iter().filter(|place| holds(condition, place)).collect()
         }
@@ -369,12 +378,12 @@ pub fn one<'t>(step: &Step, place: &Place<'t>) -> Vec<Place<'t>> {
     }
 }
 
-pub fn cut<'t>(step: &Step, items: &[Place<'t>]) -> Vec<Place<'t>> {
+pub fn cut<'t>(step: &PathStep, items: &[ValueLocation<'t>]) -> Vec<ValueLocation<'t>> {
     let count = items.len() as i64;
     let from_start = |index: i64| if index < 0 { index + count } else { index };
     let (first, after) = match step {
-        Step::At(index) => (from_start(*index), from_start(*index) + 1),
-        Step::Slice(from, to) => (from.map_or(0, from_start), to.map_or(count, from_start)),
+        PathStep::At(index) => (from_start(*index), from_start(*index) + 1),
+        PathStep::Slice(from, to) => (from.map_or(0, from_start), to.map_or(count, from_start)),
         _ => (0, count),
     };
     let is_in = |n: i64| n >= first && n < after;
@@ -382,12 +391,12 @@ pub fn cut<'t>(step: &Step, items: &[Place<'t>]) -> Vec<Place<'t>> {
 }
 
 /// Values to compare: arrays stand for their elements.
-pub fn operands(path: &[Step], here: &Place<'_>) -> Vec<Value> {
+pub fn operands(path: &[PathStep], here: &ValueLocation<'_>) -> Vec<Value> {
     let found = select(path, here).into_iter().map(|place| place.value);
     found.flat_map(|value| if let Value::Array(items) = value { items } else { vec![value] }).collect()
 }
 
-pub fn holds(condition: &Condition, here: &Place<'_>) -> bool {
+pub fn holds(condition: &Condition, here: &ValueLocation<'_>) -> bool {
     match condition {
         Condition::Exists(path) => {
             operands(path, here).iter().any(|value| !matches!(value, Value::Null | Value::Bool(false)))
@@ -495,7 +504,7 @@ pub fn edits() -> impl Strategy<Value = Edit> {
 }
 
 /// What a change makes of one matched value; `None` if it cannot be done.
-pub fn changed(edit: &Edit, place: &Place<'_>) -> Option<Value> {
+pub fn changed(edit: &Edit, place: &ValueLocation<'_>) -> Option<Value> {
     match (edit, place.of.inner(), &place.value) {
         (Edit::Set(Value::Object(new)), Type::Record(fields), Value::Object(old)) => {
             let mut merged = old.clone();
@@ -540,9 +549,9 @@ pub fn at<'v>(root: &'v mut Value, way: &[String]) -> &'v mut Value {
 }
 
 /// The record after a change and how many places matched; `None` if it cannot be done.
-pub fn update(path: &[Step], root: &Place<'_>, edit: &Edit) -> Option<(Value, usize)> {
+pub fn update(path: &[PathStep], root: &ValueLocation<'_>, edit: &Edit) -> Option<(Value, usize)> {
     let mut seen = BTreeSet::new();
-    let mut places: Vec<Place<'_>> =
+    let mut places: Vec<ValueLocation<'_>> =
         select(path, root).into_iter().filter(|place| seen.insert(place.way.clone())).collect();
     let mut record = root.value.clone();
     let mut matched = places.len();
@@ -555,7 +564,7 @@ pub fn update(path: &[Step], root: &Place<'_>, edit: &Edit) -> Option<(Value, us
     for place in &places {
         let alone = changed(edit, place)?;
         let now = at(&mut record, &place.way);
-        let settled = Place { value: now.clone(), ..place.clone() };
+        let settled = ValueLocation { value: now.clone(), ..place.clone() };
         let keeps_inner = matches!(edit, Edit::Insert(_) | Edit::InsertAll(_) | Edit::AppendUnique(_));
         *now = match keeps_inner {
             true if matches!(edit, Edit::AppendUnique(_)) && alone == place.value => now.clone(),
@@ -563,10 +572,10 @@ pub fn update(path: &[Step], root: &Place<'_>, edit: &Edit) -> Option<(Value, us
             false => alone,
         };
     }
-    if let (Edit::Set(value), Some((Step::Name(_) | Step::Keys(_), before))) = (edit, path.split_last()) {
-        let names = if let Some(Step::Keys(keys)) = path.last() { keys.clone() } else { last_name(path) };
+    if let (Edit::Set(value), Some((PathStep::Name(_) | PathStep::Keys(_), before))) = (edit, path.split_last()) {
+        let names = if let Some(PathStep::Keys(keys)) = path.last() { keys.clone() } else { last_name(path) };
         let mut seen = BTreeSet::new();
-        for map in select(before, root).into_iter().filter(Place::is_map) {
+        for map in select(before, root).into_iter().filter(ValueLocation::is_map) {
             let Type::Map(of) = map.of.inner() else { continue };
             if !seen.insert(map.way.clone()) {
                 continue;
@@ -587,19 +596,19 @@ pub fn update(path: &[Step], root: &Place<'_>, edit: &Edit) -> Option<(Value, us
     Some((record, matched))
 }
 
-pub fn last_name(path: &[Step]) -> Vec<&'static str> {
-    if let Some(Step::Name(name)) = path.last() { vec![name] } else { Vec::new() }
+pub fn last_name(path: &[PathStep]) -> Vec<&'static str> {
+    if let Some(PathStep::Name(name)) = path.last() { vec![name] } else { Vec::new() }
 }
 
 /// The value as it was decides what is inserted. Its content is as changes within left it.
-pub fn grown(edit: &Edit, before: &Place<'_>, now: &Place<'_>) -> Option<Value> {
+pub fn grown(edit: &Edit, before: &ValueLocation<'_>, now: &ValueLocation<'_>) -> Option<Value> {
     match (edit, before.of.inner()) {
         (Edit::AppendUnique(value), _) => changed(&Edit::Insert(value.clone()), now),
         _ => changed(edit, now),
     }
 }
 
-pub fn delete(root: &Place<'_>, places: &[Place<'_>]) -> Option<Value> {
+pub fn delete(root: &ValueLocation<'_>, places: &[ValueLocation<'_>]) -> Option<Value> {
     let mut record = root.value.clone();
     let mut ways: Vec<&Vec<String>> = Vec::new();
     for place in places {
@@ -626,7 +635,7 @@ pub fn delete(root: &Place<'_>, places: &[Place<'_>]) -> Option<Value> {
     Some(record)
 }
 
-pub fn find<'t>(root: &Place<'t>, way: &[String]) -> Option<Place<'t>> {
+pub fn find<'t>(root: &ValueLocation<'t>, way: &[String]) -> Option<ValueLocation<'t>> {
     way.iter().try_fold(root.clone(), |place, step| {
         place.members().into_iter().map(|(_, member)| member).find(|member| member.way.last() == Some(step))
     })
@@ -640,38 +649,38 @@ pub fn cases() -> impl Strategy<Value = (Type, Value)> {
 }
 
 /// A path that leads somewhere, and the type it leads to. Random paths rarely lead anywhere.
-pub fn guided(of: &Type, seeds: &[u16]) -> (Vec<Step>, Type) {
+pub fn guided(of: &Type, seeds: &[u16]) -> (Vec<PathStep>, Type) {
     let (mut path, mut here) = (Vec::new(), of.clone());
     for seed in seeds {
         let (kind, pick) = (seed % 8, usize::from(seed / 8));
-        let not_one = || Condition::Not(Box::new(Condition::Compare(vec![Step::Name("a")], "==", json!(1))));
+        let not_one = || Condition::Not(Box::new(Condition::Compare(vec![PathStep::Name("a")], "==", json!(1))));
         let (step, next) = match here.inner() {
             Type::Record(fields) => {
                 let (at, (_, of)) = fields.iter().enumerate().nth(pick % fields.len()).expect("a field");
                 let step = match kind {
-                    0 => Step::Named(NAMES[at]),
-                    1 => Step::Keys(vec![NAMES[at]]),
-                    2 => Step::Either(vec![Step::Name(NAMES[at])], vec![Step::Members]),
-                    _ => Step::Name(NAMES[at]),
+                    0 => PathStep::Named(NAMES[at]),
+                    1 => PathStep::Keys(vec![NAMES[at]]),
+                    2 => PathStep::Either(vec![PathStep::Name(NAMES[at])], vec![PathStep::Members]),
+                    _ => PathStep::Name(NAMES[at]),
                 };
                 (step, of.clone())
             }
             Type::Array(item) => {
                 let step = match kind {
-                    0 => Step::At(pick as i64 % 4 - 2),
-                    1 => Step::Slice(Some(pick as i64 % 3), None),
-                    2 => Step::Filter(not_one()),
-                    _ => Step::All,
+                    0 => PathStep::At(pick as i64 % 4 - 2),
+                    1 => PathStep::Slice(Some(pick as i64 % 3), None),
+                    2 => PathStep::Filter(not_one()),
+                    _ => PathStep::All,
                 };
                 (step, (**item).clone())
             }
             Type::Map(of) => {
                 let step = match kind {
-                    0 => Step::Members,
-                    1 => Step::Matching("[bc]"),
-                    2 => Step::Filter(not_one()),
-                    3 => Step::Keys(vec!["d", "a", "d"]),
-                    _ => Step::Name(NAMES[pick % 4]),
+                    0 => PathStep::Members,
+                    1 => PathStep::Matching("[bc]"),
+                    2 => PathStep::Filter(not_one()),
+                    3 => PathStep::Keys(vec!["d", "a", "d"]),
+                    _ => PathStep::Name(NAMES[pick % 4]),
                 };
                 (step, (**of).clone())
             }
@@ -708,7 +717,7 @@ pub fn fitting(of: &Type) -> BoxedStrategy<Edit> {
     }
 }
 
-pub fn changes() -> impl Strategy<Value = (Type, Value, Vec<Step>, Edit)> {
+pub fn changes() -> impl Strategy<Value = (Type, Value, Vec<PathStep>, Edit)> {
     let parts = (cases(), prop::collection::vec(any::<u16>(), 1..5), paths(1), prop::bool::weighted(0.8), edits());
     parts.prop_flat_map(|((of, value), seeds, free, is_guided, edit)| {
         let (path, target) = if is_guided { guided(&of, &seeds) } else { (free, of.clone()) };
@@ -717,7 +726,7 @@ pub fn changes() -> impl Strategy<Value = (Type, Value, Vec<Step>, Edit)> {
     })
 }
 
-pub fn selections() -> impl Strategy<Value = (Type, Value, Vec<Step>)> {
+pub fn selections() -> impl Strategy<Value = (Type, Value, Vec<PathStep>)> {
     let parts = (cases(), prop::collection::vec(any::<u16>(), 1..5), paths(2), any::<bool>());
     parts.prop_map(|((of, value), seeds, free, is_guided)| {
         let path = if is_guided { [guided(&of, &seeds).0, free].concat() } else { free };

@@ -11,15 +11,15 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
     ActivationId, BuiltInCall, Engine, FetchRequest, Flow, Host, LogLevel, Message, NestedCall, Offload, OperationId,
-    Output, RetryOptions, ScanRequest, Start, Step, StepStart,
+    Output, RetryOptions, ScanRequest, Start, StepStart, TurnResult,
 };
 
-use super::{Asked, State, World};
+use super::{RecordCall, State, World};
 
 pub const INVOCATION: &str = "invocation-1";
 
 /// Numbers from the workflow down to the operation.
-pub type Place = Vec<u32>;
+pub type OperationPath = Vec<u32>;
 
 /// What is known about one operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,14 +31,14 @@ pub struct Entry {
 /// All that outlives an activation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
-    pub entries: BTreeMap<Place, Entry>,
+    pub entries: BTreeMap<OperationPath, Entry>,
     /// The places resumed, in order.
-    pub resumes: Vec<Place>,
+    pub resumes: Vec<OperationPath>,
 }
 
 enum Work {
     Call(NestedCall),
-    Record(Asked),
+    Record(RecordCall),
     Offload(Offload),
     Fetch(FetchRequest),
     Sleep,
@@ -49,12 +49,12 @@ enum Work {
 /// What lives as long as an activation.
 #[derive(Default)]
 struct Run {
-    open: BTreeMap<OperationId, (Place, Work)>,
-    steps: BTreeMap<OperationId, Place>,
+    open: BTreeMap<OperationId, (OperationPath, Work)>,
+    steps: BTreeMap<OperationId, OperationPath>,
     /// Steps whose result was known when they were begun.
-    known: Vec<Place>,
-    counts: BTreeMap<Place, u32>,
-    scope: Place,
+    known: Vec<OperationPath>,
+    counts: BTreeMap<OperationPath, u32>,
+    scope: OperationPath,
     operations: u32,
     seed: u64,
     compensations: Vec<NestedCall>,
@@ -88,7 +88,7 @@ impl WorkflowHost<'_> {
     }
 
     /// Notes what has no result; says whether it was not noted before.
-    fn note(&mut self, what: String) -> Result<(Place, bool), Error> {
+    fn note(&mut self, what: String) -> Result<(OperationPath, bool), Error> {
         let id = self.begin(what, Work::Sleep)?;
         let (place, _) = self.run.open.remove(&id).expect("begun");
         let entry = self.journal.entries.get_mut(&place).expect("noted");
@@ -119,7 +119,7 @@ impl Host for WorkflowHost<'_> {
     }
 
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
-        let asked = Asked::new(&call);
+        let asked = RecordCall::new(&call);
         self.begin(format!("{asked:?}"), Work::Record(asked))
     }
 
@@ -241,7 +241,7 @@ impl World {
         let mut host = WorkflowHost { state: &mut self.state, journal, run: &mut run };
         let mut step = self.engine.start(activation, start, &mut host);
         loop {
-            if let Step::Done(result) = step {
+            if let TurnResult::Done(result) = step {
                 return Some(self.workflow_end(result, &run.compensations));
             }
             let next = replayed

@@ -13,7 +13,7 @@ use millrace_api::{RECORDS_APP, RecordOperation, RecordReply, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, RouteId, ScanRequest, Start, Step,
+    Message, NestedCall, Offload, OperationId, Output, Program, RouteId, ScanRequest, Start, TurnResult,
 };
 use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
@@ -36,13 +36,13 @@ pub type Fields = BTreeMap<Vec<u8>, Value>;
 
 /// An operation on a record, as a function asked for it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct RecordCall {
     pub name: String,
     pub id: Vec<u8>,
     operation: Bytes,
 }
 
-impl Asked {
+impl RecordCall {
     pub fn new(call: &BuiltInCall<'_>) -> Self {
         assert_eq!(call.app, RECORDS_APP);
         let id = call.key.unwrap_or_default().to_vec();
@@ -54,7 +54,7 @@ impl Asked {
     }
 }
 
-pub type Records = fn(&Asked) -> Result<RecordReply, Error>;
+pub type Records = fn(&RecordCall) -> Result<RecordReply, Error>;
 
 pub type Outside = fn(&FetchRequest) -> Result<String, Error>;
 
@@ -67,7 +67,7 @@ pub struct State {
     pub fetched: Vec<FetchRequest>,
     /// What the servers outside answer, as the host's JSON.
     pub outside: Option<Outside>,
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RecordCall>,
     /// What the records answer.
     pub records: Option<Records>,
     /// Signals that nobody has taken: invocation, name, payload.
@@ -85,13 +85,13 @@ pub struct State {
 /// What an activation asked for and has not got.
 pub enum Pending {
     Call(NestedCall),
-    Record(Asked),
+    Record(RecordCall),
     Offload(Offload),
     Fetch(FetchRequest),
 }
 
 impl State {
-    pub fn record(&mut self, asked: Asked) -> Result<Bytes, Error> {
+    pub fn record(&mut self, asked: RecordCall) -> Result<Bytes, Error> {
         let answer = self.records.expect("records")(&asked);
         self.asked.push(asked);
         answer.map(|reply| reply.to_bytes())
@@ -160,7 +160,7 @@ impl Host for ActivationHost<'_> {
         if self.is_query && call.handler == WRITE_HANDLER {
             return Err(Error::new(ErrorCode::FunctionFailed, "a query can call queries only"));
         }
-        Ok(self.begin(Pending::Record(Asked::new(&call))))
+        Ok(self.begin(Pending::Record(RecordCall::new(&call))))
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -367,8 +367,8 @@ impl World {
         };
         loop {
             match step {
-                Step::Done(result) => return result,
-                Step::Waiting => {}
+                TurnResult::Done(result) => return result,
+                TurnResult::Waiting => {}
             }
             let (operation, what) = pending.remove(0);
             let result = match what {

@@ -9,13 +9,13 @@ use super::*;
 
 /// A request with these keys.
 #[derive(Default)]
-struct Asked {
+struct TestRequest {
     id: Option<&'static str>,
     name: &'static str,
     keys: BTreeMap<ConditionKey, Vec<&'static str>>,
 }
 
-impl Request for Asked {
+impl Request for TestRequest {
     fn principal_id(&self) -> Option<&str> {
         self.id
     }
@@ -30,13 +30,13 @@ impl Request for Asked {
 }
 
 /// Alice's request with keys as `name=value`, several values behind each other.
-fn alice(keys: &[(&str, &[&'static str])]) -> Asked {
+fn alice(keys: &[(&str, &[&'static str])]) -> TestRequest {
     let keys = keys.iter().map(|(name, values)| (ConditionKey::new(name), values.to_vec())).collect();
-    Asked { id: Some("id-a"), name: "alice", keys }
+    TestRequest { id: Some("id-a"), name: "alice", keys }
 }
 
-fn anonymous() -> Asked {
-    Asked::default()
+fn anonymous() -> TestRequest {
+    TestRequest::default()
 }
 
 fn policy_of(statements: Value) -> String {
@@ -61,7 +61,7 @@ fn statement(changes: Value) -> Value {
     statement
 }
 
-fn verdict(changes: Value, action: &str, resource: &str, request: &Asked) -> Verdict {
+fn verdict(changes: Value, action: &str, resource: &str, request: &TestRequest) -> Verdict {
     parsed(&policy_of(json!([statement(changes)]))).evaluate(action, resource, request)
 }
 
@@ -119,7 +119,7 @@ fn principals_follow_the_table() {
         (json!({ "CanonicalUser": "id-a" }), true, false),
         (json!({ "Service": "logging.s3.amazonaws.com" }), false, false),
     ] {
-        let of = |name: &str, effect: &str, request: &Asked| {
+        let of = |name: &str, effect: &str, request: &TestRequest| {
             let mut changes = json!({ "Principal": null, "Effect": effect });
             changes[name] = principal.clone();
             verdict(changes, "s3:GetObject", "b/k", request) != Verdict::Silent
@@ -268,7 +268,7 @@ fn variables_stand_for_plain_text() {
     let home = |version: &str, resource: &str, name: &'static str, asked: &str| {
         let statement = statement(json!({ "Resource": resource }));
         let policy = json!({ "Version": version, "Statement": statement }).to_string();
-        let request = Asked { name, ..alice(&[("aws:username", std::slice::from_ref(&name))]) };
+        let request = TestRequest { name, ..alice(&[("aws:username", std::slice::from_ref(&name))]) };
         parsed(&policy).evaluate("s3:GetObject", asked, &request) == Verdict::Allow
     };
     let (new, old) = ("2012-10-17", "2008-10-17");
@@ -402,7 +402,11 @@ fn a_condition_on_a_key_that_requests_for_the_action_do_not_have_is_refused_when
     ] {
         let text = of(action, key);
         assert_refused(&text, "Conditions do not apply");
-        assert_eq!(Policy::kept(&text).evaluate("s3:GetObject", "b/x", &Asked::default()), Verdict::Silent, "{text}");
+        assert_eq!(
+            Policy::kept(&text).evaluate("s3:GetObject", "b/x", &TestRequest::default()),
+            Verdict::Silent,
+            "{text}"
+        );
     }
     for (action, key) in [
         (json!("s3:List*"), "s3:prefix"),

@@ -18,7 +18,7 @@ use millrace_api::{PathOperation, PathOperationKind, RECORDS_APP, RecordChange, 
 use millrace_base::{Error, ErrorCode, Name, Value};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, HandlerId, HandlerKind, Host, Message, OperationId, Output, Program,
-    Service, Start, Step,
+    Service, Start, TurnResult,
 };
 
 struct Loaded {
@@ -43,8 +43,8 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
-fn failed(code: ErrorCode, message: impl Into<String>) -> Step {
-    Step::Done(Err(Error::new(code, message)))
+fn failed(code: ErrorCode, message: impl Into<String>) -> TurnResult {
+    TurnResult::Done(Err(Error::new(code, message)))
 }
 
 impl Inner {
@@ -74,7 +74,14 @@ impl Inner {
         Ok(loaded)
     }
 
-    fn run(&self, activation: ActivationId, id: HandlerId, key: &[u8], input: &[u8], host: &mut dyn Host) -> Step {
+    fn run(
+        &self,
+        activation: ActivationId,
+        id: HandlerId,
+        key: &[u8],
+        input: &[u8],
+        host: &mut dyn Host,
+    ) -> TurnResult {
         let (path, source) = {
             let programs = self.programs.borrow();
             let loaded = &programs[&id.program];
@@ -103,7 +110,7 @@ impl Inner {
                     let (handler, input) = (write.handler(), write.to_bytes());
                     let call = BuiltInCall { app: RECORDS_APP, service: type_name, handler, key: Some(key), input };
                     if let Err(error) = host.operate(call) {
-                        return Step::Done(Err(error));
+                        return TurnResult::Done(Err(error));
                     }
                     is_waiting = true;
                 }
@@ -121,9 +128,9 @@ impl Inner {
         }
         if is_waiting {
             self.waiting.borrow_mut().insert(activation.0, ());
-            return Step::Waiting;
+            return TurnResult::Waiting;
         }
-        Step::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
+        TurnResult::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
     }
 }
 
@@ -151,18 +158,24 @@ impl Engine for Inner {
         self.unloaded.borrow_mut().push(program);
     }
 
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> TurnResult {
         match start {
             Start::Handler { id, key, input } => self.run(activation, id, key, input, host),
             Start::Route { .. } => failed(ErrorCode::Internal, "no routes here"),
         }
     }
 
-    fn resume(&self, activation: ActivationId, _: OperationId, result: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(
+        &self,
+        activation: ActivationId,
+        _: OperationId,
+        result: Result<Bytes, Error>,
+        _: &mut dyn Host,
+    ) -> TurnResult {
         assert!(self.waiting.borrow_mut().remove(&activation.0).is_some(), "a frame of this engine");
         match result {
-            Ok(_) => Step::Done(Ok(Output::Value(Bytes::from_static(b"null")))),
-            Err(error) => Step::Done(Err(error)),
+            Ok(_) => TurnResult::Done(Ok(Output::Value(Bytes::from_static(b"null")))),
+            Err(error) => TurnResult::Done(Err(error)),
         }
     }
 

@@ -16,7 +16,7 @@ use millrace_api::{
 use millrace_base::{Error, ErrorCode, Name, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, HandlerKind, Host, LogLevel, Message, NestedCall,
-    Offload, OperationId, Output, Program, ScanRequest, Service, Start, Step,
+    Offload, OperationId, Output, Program, ScanRequest, Service, Start, TurnResult,
 };
 use millrace_func_records::{RecordsEngine, shard_keys, shard_service};
 use millrace_registry::{Registry, TypeChange};
@@ -27,9 +27,9 @@ use inner::Inner;
 pub const SHARDS: u16 = 3;
 
 /// Service, key, field.
-pub type Place = (String, Vec<u8>, Vec<u8>);
+pub type FieldAddress = (String, Vec<u8>, Vec<u8>);
 
-pub type Stored = BTreeMap<Place, Value>;
+pub type Stored = BTreeMap<FieldAddress, Value>;
 
 /// A message that waits for its time. It keeps names, which stay the same when programs change.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Waiting {
 /// What a transaction would do.
 #[derive(Clone, Default)]
 struct Effects {
-    writes: BTreeMap<Place, Option<Value>>,
+    writes: BTreeMap<FieldAddress, Option<Value>>,
     messages: Vec<Waiting>,
 }
 
@@ -88,7 +88,7 @@ fn refuse<T>(what: &str) -> Result<T, Error> {
 }
 
 impl ActivationHost<'_> {
-    fn place(&self, field: &[u8]) -> Place {
+    fn place(&self, field: &[u8]) -> FieldAddress {
         (self.service.clone(), self.key.clone(), field.to_vec())
     }
 
@@ -132,8 +132,9 @@ impl Host for ActivationHost<'_> {
     fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
         let mut rows = BTreeMap::new();
         let start = self.place(&request.prefix);
-        let is_here =
-            |place: &Place| place.0 == self.service && place.1 == self.key && place.2.starts_with(&request.prefix);
+        let is_here = |place: &FieldAddress| {
+            place.0 == self.service && place.1 == self.key && place.2.starts_with(&request.prefix)
+        };
         for (place, value) in self.stored.range(start.clone()..).take_while(|(place, _)| is_here(place)) {
             rows.insert(place.2.clone(), value.clone());
         }
@@ -422,7 +423,7 @@ impl World {
                 Some((operation, result)) => self.engine.resume(activation, operation, result, &mut host),
             };
             (pending, next_operation) = (host.pending, host.next_operation);
-            if let Step::Done(result) = step {
+            if let TurnResult::Done(result) = step {
                 assert!(pending.is_empty(), "it ended while it had calls open");
                 if result.is_err() {
                     *effects = before;

@@ -498,6 +498,7 @@ impl Serving for MockBackend {
         Health {
             is_serving: !self.shared.is_down.load(Ordering::SeqCst),
             hindrance: self.shared.is_read_only.load(Ordering::SeqCst).then_some(Hindrance::DiskFull),
+            has_test_clock: false,
         }
     }
 }

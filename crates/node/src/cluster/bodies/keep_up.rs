@@ -10,6 +10,7 @@ use millrace_blobs::BodyName;
 use millrace_replica::NodeId;
 use tokio::time::{sleep, timeout};
 
+use super::pull::Came;
 use super::{BodyWord, Carrier, PULLS};
 
 /// How often all others are asked what they have, though nothing has happened.
@@ -36,17 +37,21 @@ pub(super) struct Want {
 
 /// What a look at all other nodes' bodies has found.
 struct Round {
-    /// This node has got all that those have that it hears.
+    /// This node has got all that those have that it hears, but for what they cannot read.
     is_whole: bool,
     /// It hears all that are alive.
     has_asked_all: bool,
+    /// Bodies that it lacks, and that no node which has them can read.
+    unreadable: BTreeSet<BodyName>,
 }
 
 /// What a look at another node's bodies has found.
 struct Look {
-    /// This node has all of them, or they are on their way.
+    /// This node has all of them that the other one can read, or they are on their way.
     is_whole: bool,
     lacked: usize,
+    /// Those that the other one has and cannot read.
+    unreadable: Vec<BodyName>,
 }
 
 impl Carrier {
@@ -62,6 +67,7 @@ impl Carrier {
         let mut left: Vec<NodeId> = nodes.into_iter().collect();
         while let Some(node) = left.last().copied().filter(|_| Instant::now() < until) {
             let look = self.catch_up_with(node).await;
+            // A backup holds all bodies, so one that cannot be read is waited for.
             if look.is_whole && look.lacked == 0 {
                 left.pop();
             } else if self.hears(node) {
@@ -82,17 +88,19 @@ impl Carrier {
         loop {
             let epoch = self.followed_by_all().await;
             let look = self.catch_up().await;
-            if look.is_whole {
+            let is_whole = look.is_whole && (look.unreadable.is_empty() || self.cluster.names_unreadable());
+            if is_whole {
                 self.cluster.lacks_bodies.store(false, Ordering::Release);
                 self.cluster.wake.notify_one();
             }
-            let noted = epoch.filter(|_| look.is_whole && look.has_asked_all);
+            let noted = epoch.filter(|_| is_whole && look.has_asked_all);
             if let Some(epoch) = noted {
-                self.cluster.note_bodies(epoch);
+                self.cluster.note_bodies(epoch, &look.unreadable);
             }
             sleep(PAUSE).await;
+            let is_done = noted.is_some() && look.unreadable.is_empty();
             // Both are reasons to look again.
-            let _ = timeout(if noted.is_some() { ROUND } else { AGAIN }, self.look.notified()).await;
+            let _ = timeout(if is_done { ROUND } else { AGAIN }, self.look.notified()).await;
         }
     }
 
@@ -110,20 +118,24 @@ impl Carrier {
 
     /// Gets what others have and this node lacks. Says whether it has got all of it.
     async fn catch_up(self: &Arc<Self>) -> Round {
-        let mut round = Round { is_whole: true, has_asked_all: true };
+        let mut round = Round { is_whole: true, has_asked_all: true, unreadable: BTreeSet::new() };
         for other in self.cluster.others(&self.cluster.guidance()) {
             if self.hears(other.node) {
-                round.is_whole &= self.catch_up_with(other.node).await.is_whole;
+                let look = self.catch_up_with(other.node).await;
+                round.is_whole &= look.is_whole;
+                round.unreadable.extend(look.unreadable);
             } else {
                 round.has_asked_all &= !self.cluster.guidance().is_alive(other.node.0);
             }
         }
+        // What one node cannot read another one could.
+        round.unreadable.retain(|name| !self.store.bodies.has(*name));
         round
     }
 
     async fn catch_up_with(self: &Arc<Self>, node: NodeId) -> Look {
         let (mut behind, mut got) = (BodyName { shard: ShardId(0), number: 0 }, 0_u64);
-        let mut look = Look { is_whole: true, lacked: 0 };
+        let mut look = Look { is_whole: true, lacked: 0, unreadable: Vec::new() };
         loop {
             let answer = self.question(node, behind, &BodyWord::List).await;
             let Some(BodyWord::Names { has_more, names }) = answer else {
@@ -135,11 +147,12 @@ impl Carrier {
                 names.into_iter().filter(|name| self.is_mine(*name) && !self.store.bodies.has(*name)).collect();
             look.lacked += lacking.len();
             for some in lacking.chunks(PULLS) {
-                let pulls: Vec<_> = some.iter().map(|name| self.get(node, *name)).collect();
-                for pull in pulls {
-                    let is_got = pull.await.unwrap_or(false);
-                    look.is_whole &= is_got;
-                    got += u64::from(is_got);
+                let pulls: Vec<_> = some.iter().map(|name| (*name, self.get(node, *name))).collect();
+                for (name, pull) in pulls {
+                    let came = pull.await.unwrap_or(Came::NotNow);
+                    look.is_whole &= came != Came::NotNow;
+                    got += u64::from(came == Came::Yes);
+                    look.unreadable.extend((came == Came::Unreadable).then_some(name));
                 }
             }
             if !has_more {
@@ -152,18 +165,24 @@ impl Carrier {
         look
     }
 
-    fn get(self: &Arc<Self>, node: NodeId, name: BodyName) -> tokio::task::JoinHandle<bool> {
+    fn get(self: &Arc<Self>, node: NodeId, name: BodyName) -> tokio::task::JoinHandle<Came> {
         let carrier = Arc::clone(self);
         tokio::task::spawn_local(async move {
-            // One that is on its way for somebody else is not here yet, and may not come: the next look sees.
-            let has_come = carrier.obtain_from(node, name).await && carrier.store.bodies.has(name);
+            let came = match carrier.obtain_from(node, name).await {
+                // One that is on its way for somebody else is not here yet, and may not come: the next look sees.
+                Came::Yes if !carrier.store.bodies.has(name) => Came::NotNow,
+                came => came,
+            };
             // One that the other node does not have any more was freed meanwhile.
-            has_come || carrier.is_gone(node, name).await
+            if came != Came::Yes && carrier.is_gone(node, name).await { Came::Yes } else { came }
         })
     }
 
+    /// Whether another node says that it does not have a body. One that it has and cannot read is not gone.
     pub(super) async fn is_gone(&self, node: NodeId, name: BodyName) -> bool {
-        let word = BodyWord::Read { offset: 0, bytes: 0 };
-        matches!(self.question(node, name, &word).await, Some(BodyWord::Lacks))
+        let Some(number) = name.number.checked_sub(1) else { return false };
+        let before = BodyName { number, ..name };
+        let answer = self.question(node, before, &BodyWord::List).await;
+        matches!(answer, Some(BodyWord::Names { names, .. }) if names.first() != Some(&name))
     }
 }

@@ -12,6 +12,38 @@ use tokio::time::Instant;
 use super::{BodyWord, Carrier, FIRST_BYTES, PART_BYTES, UNSETTLED, locked};
 use crate::objects::body_failed;
 
+/// What became of getting a body from another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// It is here, or on its way for somebody else.
+    Yes,
+    /// Not now: a link or a disk failed. It may come later.
+    NotNow,
+    /// The other node has said that it cannot read all of it.
+    Unreadable,
+}
+
+/// Why a body was not written here.
+enum PullError {
+    Unreadable,
+    Failed(Error),
+}
+
+impl From<Error> for PullError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl PullError {
+    fn into_error(self, name: BodyName) -> Error {
+        match self {
+            PullError::Unreadable => super::far::unreachable(name),
+            PullError::Failed(error) => error,
+        }
+    }
+}
+
 /// A body is among these until this is dropped.
 struct Among<'a>(&'a Mutex<BTreeSet<BodyName>>, BodyName);
 
@@ -42,7 +74,7 @@ impl Carrier {
         match self.pull(from, name, (length, owner), first).await {
             Some(Ok(())) => BodyWord::Held,
             Some(Err(error)) => {
-                self.note_failed(from, name, &error).await;
+                self.note_failed(from, name, &error.into_error(name)).await;
                 BodyWord::Lacks
             }
             None => BodyWord::Coming,
@@ -55,7 +87,7 @@ impl Carrier {
             return true;
         }
         for node in self.others(name) {
-            if self.obtain_from(node, name).await {
+            if self.obtain_from(node, name).await == Came::Yes {
                 return true;
             }
         }
@@ -73,16 +105,19 @@ impl Carrier {
         }
     }
 
-    pub(super) async fn obtain_from(&self, node: NodeId, name: BodyName) -> bool {
+    pub(super) async fn obtain_from(&self, node: NodeId, name: BodyName) -> Came {
         let first = BodyWord::Read { offset: 0, bytes: FIRST_BYTES as u32 };
-        let Some(BodyWord::Data { length, owner, bytes }) = self.question(node, name, &first).await else {
-            return false;
+        let (length, owner, bytes) = match self.question(node, name, &first).await {
+            Some(BodyWord::Data { length, owner, bytes }) => (length, owner, bytes),
+            Some(BodyWord::Lacks) => return Came::Unreadable,
+            _ => return Came::NotNow,
         };
         match self.pull(node, name, (length, &owner), bytes).await {
-            None | Some(Ok(())) => true,
+            None | Some(Ok(())) => Came::Yes,
             Some(Err(error)) => {
-                self.note_failed(node, name, &error).await;
-                false
+                let is_unreadable = matches!(error, PullError::Unreadable);
+                self.note_failed(node, name, &error.into_error(name)).await;
+                if is_unreadable { Came::Unreadable } else { Came::NotNow }
             }
         }
     }
@@ -106,7 +141,7 @@ impl Carrier {
         name: BodyName,
         (length, owner): (u64, &[u8]),
         first: Bytes,
-    ) -> Option<Result<(), Error>> {
+    ) -> Option<Result<(), PullError>> {
         if self.store.bodies.has(name) {
             return Some(Ok(()));
         }
@@ -129,7 +164,7 @@ impl Carrier {
         name: BodyName,
         (length, owner): (u64, &[u8]),
         first: Bytes,
-    ) -> Result<Unsettled, Error> {
+    ) -> Result<Unsettled, PullError> {
         let lane = 0;
         let begun = self.store.bodies.begin_named(lane, name, owner, length);
         let mut writer = begun.map_err(|error| body_failed(&error))?;
@@ -149,14 +184,15 @@ impl Carrier {
             }
         }
         let written = self.store.pool.run(move || writer.finish().map_err(|error| body_failed(&error))).await??;
-        self.store.syncers[lane].sync(written).await
+        Ok(self.store.syncers[lane].sync(written).await?)
     }
 
     /// One part of a body of another node.
-    async fn part(&self, from: NodeId, name: BodyName, offset: u64, bytes: u32) -> Result<Bytes, Error> {
+    async fn part(&self, from: NodeId, name: BodyName, offset: u64, bytes: u32) -> Result<Bytes, PullError> {
         match self.question(from, name, &BodyWord::Read { offset, bytes }).await {
             Some(BodyWord::Data { bytes: part, .. }) if part.len() == bytes as usize => Ok(part),
-            _ => Err(super::far::unreachable(name)),
+            Some(BodyWord::Lacks) => Err(PullError::Unreadable),
+            _ => Err(super::far::unreachable(name).into()),
         }
     }
 }

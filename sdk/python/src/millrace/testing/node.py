@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import shutil
@@ -10,14 +12,21 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from .._orphans import signal_at_parents_end
 
 BINARY_VARIABLE = "MILLRACE_BINARY"
 _START_SECONDS = 20.0
 _STOP_SECONDS = 20.0
+_ADVANCE_SECONDS = 20.0
+_IN_MEMORY = "/dev/shm"
+# A log is up to 64 MiB long before it begins anew, and several servers may run at once.
+_IN_MEMORY_BYTES = 2 << 30
 _SERVES = re.compile(rb"serves at (http://\S+)")
 # A test wants a quick start, and no power cut: what a killed process has acknowledged is kept.
 _QUICK = ("--cores", "1", "--shards", "4", "--durability", "os")
@@ -39,6 +48,7 @@ class Node:
 
     :param outlives_us: whether it goes on when this process is killed. If not, it also ends with the thread that
         has started it.
+    :param test_clock: whether :meth:`advance` can move its clock.
     """
 
     def __init__(
@@ -49,15 +59,18 @@ class Node:
         options: Sequence[str] = _QUICK,
         address: str = "",
         outlives_us: bool = True,
+        test_clock: bool = False,
     ) -> None:
         self._binary = binary or find_binary()
-        self._own_data = None if data is not None else tempfile.TemporaryDirectory(prefix="millrace-test-")
+        self._own_data = None if data is not None else _temporary_directory()
         self.data = Path(data if data is not None else self._own_data.name)  # type: ignore[union-attr]
         self._options = list(options)
         self._address = address
         self._before = None if outlives_us else signal_at_parents_end()
         self._process: subprocess.Popen[bytes] | None = None
         self._output: list[bytes] = []
+        # By how much its clock is ahead of the machine's, if that is one for tests.
+        self._ahead_ms = 0 if test_clock else None
         self.url = ""
 
     def start(self) -> None:
@@ -75,6 +88,8 @@ class Node:
 
     def _start(self) -> None:
         command = [self._binary, "serve", "--data", str(self.data), "--http", self._address, *self._options]
+        if self._ahead_ms is not None:
+            command.append(f"--test-clock={self._ahead_ms}")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=self._before)
         self._process = process
         self._output = []
@@ -95,6 +110,40 @@ class Node:
                 told.set()
         process.stdout.close()
         told.set()
+
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, milliseconds: float = 0
+    ) -> None:
+        """Moves the server's clock ahead, also for its next start. What is due then happens within a moment."""
+        by = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+        if self._ahead_ms is None:
+            raise ValueError("the server has no clock for tests: Node(test_clock=True)")
+        if by < timedelta(0):
+            raise ValueError("a clock for tests goes ahead only")
+        self._wait_for_schedules()
+        body = json.dumps({"advance_ms": round(by / timedelta(milliseconds=1))})
+        self._ahead_ms = int(self._ask("POST", "/clock.json", body)["ahead_ms"])
+
+    def _wait_for_schedules(self) -> None:
+        """One that is declared begins within a second, and counts from then on."""
+        end = time.monotonic() + _ADVANCE_SECONDS
+        while any(one.get("due_ms") is None for one in self._ask("GET", "/schedules?limit=1000")["schedules"]):
+            if time.monotonic() > end:
+                raise TimeoutError("the server has not begun a schedule")
+            time.sleep(0.01)
+
+    def _ask(self, method: str, path: str, body: str | None = None) -> Any:
+        """One request. A client would send again what it has no answer to."""
+        connection = http.client.HTTPConnection(self._address, timeout=_ADVANCE_SECONDS)
+        try:
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            answer = response.read()
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise RuntimeError(f"the server's clock was not moved: {answer.decode(errors='replace')}")
+        return json.loads(answer)
 
     def log(self) -> str:
         """What the server has printed since its last start."""
@@ -128,6 +177,19 @@ class Node:
         self.kill()
         if self._own_data is not None:
             self._own_data.cleanup()
+
+
+def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
+    """In memory, where there is room and nobody names a place: a new directory is synced some seventy times."""
+    in_memory = None
+    try:
+        usage = os.statvfs(_IN_MEMORY)
+        if usage.f_bavail * usage.f_frsize >= _IN_MEMORY_BYTES and os.access(_IN_MEMORY, os.W_OK):
+            in_memory = _IN_MEMORY
+    except OSError:
+        pass  # This system has none.
+    is_named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return tempfile.TemporaryDirectory(prefix="millrace-test-", dir=None if is_named else in_memory)
 
 
 def _free_port() -> int:

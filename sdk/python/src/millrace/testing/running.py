@@ -30,7 +30,7 @@ class Running:
         data: Path | str | None = None,
         binary: str | None = None,
     ) -> None:
-        self.node = Node(data, binary=binary)
+        self.node = Node(data, binary=binary, test_clock=True)
         self._services = list(services)
         self._process = process
         self._worker: ThreadWorker | ProcessWorker | None = None
@@ -81,6 +81,15 @@ class Running:
         self.node.kill()
         self.node.start()
 
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, milliseconds: float = 0
+    ) -> None:
+        """Moves the server's clock ahead: schedules, sleeps, deadlines and the end of idempotency keys come at once.
+
+        It never goes back, and a restart keeps it. What runs meanwhile has taken so long.
+        """
+        self.node.advance(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+
     def close(self) -> None:
         self.kill_worker()
         if self._client is not None:
@@ -107,6 +116,12 @@ class Isolated:
     def key(self, name: str = "") -> str:
         """A key that no other test uses; the same for the same name."""
         return f"{self._prefix}-{name}"
+
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, milliseconds: float = 0
+    ) -> None:
+        """Moves the server's clock ahead, for all tests of the module that come later."""
+        self.running.advance(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
 
     @property
     def client(self) -> Client:

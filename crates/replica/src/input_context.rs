@@ -59,13 +59,13 @@ impl Core {
 }
 
 /// One input: the shared state, the time, and where commands go.
-pub(crate) struct Step<'a> {
+pub(crate) struct InputContext<'a> {
     pub core: &'a mut Core,
     pub now_ns: u64,
     pub out: &'a mut Vec<Command>,
 }
 
-impl Step<'_> {
+impl InputContext<'_> {
     pub fn send(&mut self, to: NodeId, message: Message) {
         self.out.push(Command::Send { to, message });
     }
