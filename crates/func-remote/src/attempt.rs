@@ -1,6 +1,6 @@
 //! One attempt: what has been said to its worker, and what the worker asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, HeldBytes, limits};
@@ -36,6 +36,14 @@ struct Operation {
     is_running: bool,
 }
 
+impl Operation {
+    /// Whether its last result was sent, or that of a step was which says that the worker is to run the code. A worker that
+    /// names it in SUSPEND has not heard that: it names no step whose code runs.
+    fn has_been_told(&self) -> bool {
+        self.unsent == 0 && (!self.is_open || self.is_running)
+    }
+}
+
 pub(crate) struct Attempt {
     pub program: Program,
     pub token: AttemptToken,
@@ -60,11 +68,11 @@ pub(crate) struct Attempt {
     /// The worker's number of what the host was asked for.
     by_host: BTreeMap<OperationId, (u32, ResultMeaning)>,
     suspended: Vec<u32>,
-    /// Operations with results that were sent, and of which the worker has not shown that it has them all. RESULTs that are
-    /// sent together may reach it in parts, and it may end a turn with the first part: it waits for the others then.
-    on_their_way: BTreeSet<u32>,
-    /// Whether results were sent since the last turn.
-    has_sent: bool,
+    /// RESULTs that were sent, less the turns that they have begun: so many turns more they may begin. Those that are sent
+    /// together may reach the worker in parts, and each part may begin a turn.
+    turns_to_come: usize,
+    /// The worker waits for a result that was sent, so its next turn will come.
+    is_result_on_its_way: bool,
     /// The service, an index into the app's.
     pub service: u16,
     /// Codes of errors that the worker was given: its handler may fail with them.
@@ -117,8 +125,8 @@ impl Attempt {
             operations: Vec::new(),
             by_host: BTreeMap::new(),
             suspended: Vec::new(),
-            on_their_way: BTreeSet::new(),
-            has_sent: false,
+            turns_to_come: 0,
+            is_result_on_its_way: false,
             service: 0,
             given: Vec::new(),
             known_changes: 0,
@@ -170,12 +178,8 @@ impl Attempt {
         let start_bytes = if is_first || self.is_request_reply { self.start.len() } else { 0 };
         self.check_told()?;
         self.sent = self.results.len();
-        for (operation, known) in (1..).zip(&mut self.operations) {
-            if std::mem::take(&mut known.unsent) > 0 && !self.is_request_reply {
-                self.on_their_way.insert(operation);
-                self.has_sent = true;
-            }
-        }
+        let sent: usize = self.operations.iter_mut().map(|known| std::mem::take(&mut known.unsent) as usize).sum();
+        self.turns_to_come += if self.is_request_reply { 0 } else { sent };
         self.suspended.clear();
         let (program, attempt) = (self.program, self.token);
         let needs_no_lock = self.snapshot.is_some();
@@ -215,6 +219,7 @@ impl Attempt {
         let known = self.reader.as_ref().map(|reader| (reader.frames(), reader.checksum()));
         let reader = match &mut self.reader {
             Some(reader) => {
+                self.turns_to_come = self.turns_to_come.saturating_sub(1);
                 reader.next_turn(turn);
                 reader
             }
@@ -352,29 +357,13 @@ impl Attempt {
             let known = self.known(*operation).ok_or_else(unknown)?;
             can_go_on |= known.is_open || known.unsent > 0;
         }
-        self.find_on_their_way(&operations);
-        if !can_go_on && self.on_their_way.is_empty() {
+        let has_been_told = |operation: &u32| self.known(*operation).is_some_and(|known| known.has_been_told());
+        self.is_result_on_its_way = operations.iter().any(has_been_told) && self.turns_to_come > 0;
+        if !can_go_on && !self.is_result_on_its_way {
             return Err(Error::new(ErrorCode::Stalled, "the handler awaits something that can never happen"));
         }
         self.suspended = operations;
         Ok(())
-    }
-
-    /// Of the operations that the worker waits for, those whose results were sent, and had not reached it.
-    fn find_on_their_way(&mut self, named: &[u32]) {
-        let before = self.on_their_way.len();
-        let mut still = std::mem::take(&mut self.on_their_way);
-        let named: BTreeSet<u32> = named.iter().copied().collect();
-        // While a step's code runs, the worker ends no turn. So if it waits for one, it has not heard that it is to run it.
-        still.retain(|operation| {
-            let has_been_told = |known: &mut Operation| known.unsent == 0 && (!known.is_open || known.is_running);
-            named.contains(operation) && self.known(*operation).is_some_and(has_been_told)
-        });
-        // Without anything sent since, the worker has got them, and waits all the same.
-        if !std::mem::take(&mut self.has_sent) && still.len() == before {
-            still.clear();
-        }
-        self.on_their_way = still;
     }
 
     /// Whether the worker waits, and there is something for it, or on its way to it.
@@ -383,6 +372,6 @@ impl Attempt {
             let place = (*operation as usize).checked_sub(1);
             place.and_then(|place| self.operations.get(place)).is_some_and(|known| known.unsent > 0)
         };
-        self.exchange.is_none() && (!self.on_their_way.is_empty() || self.suspended.iter().any(has_unsent))
+        self.exchange.is_none() && (self.is_result_on_its_way || self.suspended.iter().any(has_unsent))
     }
 }

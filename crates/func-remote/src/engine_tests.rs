@@ -499,30 +499,48 @@ fn attempts_of_an_app_are_told_no_more_together_than_a_core_holds() {
     assert_eq!(*attempt.given_up.borrow(), 1);
 }
 
+/// Which operations the worker waits for after each part of the results of three.
+const PARTS: [[&[u32]; 3]; 4] = [
+    [&[1, 2, 3], &[2, 3], &[3]],
+    // It awaits one after the other.
+    [&[1], &[2], &[3]],
+    // The second is not awaited any more, but its result begins a turn.
+    [&[1, 2, 3], &[3], &[3]],
+    // Another one is open meanwhile.
+    [&[1, 2, 3, 4], &[3, 4], &[3, 4]],
+];
+
 #[test]
 fn a_worker_that_gets_results_in_parts_has_a_turn_for_each_part() {
-    for mut attempt in [Attempt::begin(TRANSACTION, &[]), Attempt::begin_on_stream(TRANSACTION)] {
-        attempt.turn(&[get(1), get(2), get(3), suspend(&[1, 2, 3])]);
-        assert_eq!(attempt.sent().len(), 3, "all at once");
-        for left in [&[2, 3][..], &[3]] {
-            attempt.turn(&[suspend(left)]);
-            assert_eq!(attempt.error(), None, "{left:?} are on their way");
-            assert!(attempt.sent().is_empty() && attempt.world.exchange.is_some(), "its next turn is awaited");
+    for begin in [|| Attempt::begin(TRANSACTION, &[]), || Attempt::begin_on_stream(TRANSACTION)] {
+        for [first, second, third] in PARTS {
+            let mut attempt = begin();
+            let mut asked = vec![get(1), get(2), get(3)];
+            asked.extend(first.contains(&4).then(|| call(4)));
+            asked.push(suspend(first));
+            attempt.turn(&asked);
+            assert_eq!(attempt.sent().len(), 3, "all at once");
+            for left in [second, third] {
+                attempt.turn(&[suspend(left)]);
+                assert_eq!(attempt.error(), None, "{left:?} are on their way");
+                assert!(attempt.sent().is_empty() && attempt.world.exchange.is_some(), "its next turn is awaited");
+            }
+            attempt.turn(&[suspend(third)]);
+            let is_stalled = attempt.error() == Some(ErrorCode::Stalled);
+            assert_eq!(is_stalled, !first.contains(&4), "it has got all, and waits all the same");
+            assert_eq!(attempt.world.exchange, None);
         }
-        attempt.turn(&[suspend(&[3])]);
-        assert_eq!(attempt.error(), Some(ErrorCode::Stalled), "it has got all, and waits all the same");
     }
 }
 
 #[test]
-fn what_a_step_waits_for_after_its_end_is_not_on_its_way() {
+fn a_step_that_the_worker_has_yet_to_hear_of_is_awaited_and_one_that_has_ended_is_not() {
     let mut attempt = Attempt::begin(WORKFLOW, &[]);
-    attempt.turn(&[step(1, "charge"), suspend(&[1])]);
-    assert_eq!(attempt.sent().len(), 1, "it is to run the code");
-    // Sent with another result, that one is heard later.
-    attempt.turn(&[suspend(&[1])]);
-    assert!(attempt.sent().is_empty() && attempt.world.exchange.is_some(), "it is on its way");
-    let ended = WorkerFrame::StepEnd { operation: 1, result: Ok(FrameValue::Json(NULL)) };
-    attempt.turn(&[ended, suspend(&[1])]);
-    assert_eq!((attempt.error(), attempt.world.exchange), (None, None), "the result has yet to be noted");
+    attempt.turn(&[step(1, "charge"), step(2, "book"), suspend(&[1, 2])]);
+    assert_eq!(attempt.sent().len(), 2, "it is to run their code");
+    let ended = |operation| WorkerFrame::StepEnd { operation, result: Ok(FrameValue::Json(NULL)) };
+    attempt.turn(&[ended(1), suspend(&[1, 2])]);
+    assert!(attempt.sent().is_empty() && attempt.world.exchange.is_some(), "it has not heard of the second");
+    attempt.turn(&[ended(2), suspend(&[1, 2])]);
+    assert_eq!((attempt.error(), attempt.world.exchange), (None, None), "both have yet to be noted");
 }

@@ -39,7 +39,28 @@ struct Stream {
     turn: BudgetBuffer,
     /// Turns that have come before they were awaited, and whether the attempt goes on after each.
     turns: VecDeque<(Bytes, bool)>,
+    /// What these have, and what counts for it.
+    kept_bytes: usize,
+    kept: HeldBytes,
     is_awaited: bool,
+}
+
+/// What a turn that is kept takes beside its bytes.
+const KEPT_TURN_BYTES: usize = 256;
+
+impl Stream {
+    fn new(number: u32, budget: &ByteBudget) -> Self {
+        let (turn, kept) = (budget.buffer(), budget.hold());
+        Self { number, turn, turns: VecDeque::new(), kept_bytes: 0, kept, is_awaited: false }
+    }
+
+    /// Keeps a turn until it is awaited. Says whether there is room for it.
+    fn keep(&mut self, turn: (Bytes, bool)) -> bool {
+        self.kept_bytes += turn.0.len() + KEPT_TURN_BYTES;
+        self.turns.push_back(turn);
+        // One that is awaited goes on at once.
+        self.is_awaited || self.kept.grow_to(self.kept_bytes)
+    }
 }
 
 /// See the module's documentation.
@@ -235,7 +256,7 @@ impl Line {
             // Of an attempt that has been given up: it changes nothing.
             return if header.stream == 0 { Err("a frame of no attempt".to_owned()) } else { Ok(()) };
         };
-        if stream.turn.size_bytes() + whole.len() > limits::WORKER_ATTEMPT_BYTES {
+        if stream.kept_bytes + stream.turn.size_bytes() + whole.len() > limits::WORKER_ATTEMPT_BYTES {
             return Err("a turn is too large".to_owned());
         }
         if !stream.turn.extend(&whole) {
@@ -244,9 +265,8 @@ impl Line {
         }
         if ends_turn(header.kind) {
             let turn = std::mem::replace(&mut stream.turn, self.budget.buffer()).freeze();
-            stream.turns.push_back((turn, suspends(header.kind)));
-            if stream.turns.len() > limits::WORKER_OPERATIONS {
-                return Err("turns that nobody has asked for".to_owned());
+            if !stream.keep((turn, suspends(header.kind))) {
+                self.give_up(attempt, self.lost(NO_ROOM));
             }
             self.say_next(attempt);
         }
@@ -258,6 +278,10 @@ impl Line {
         let Some(stream) = self.attempts.get_mut(&attempt).filter(|stream| stream.is_awaited) else { return };
         let Some((turn, goes_on)) = stream.turns.pop_front() else { return };
         stream.is_awaited = false;
+        stream.kept_bytes -= turn.len() + KEPT_TURN_BYTES;
+        if stream.turns.is_empty() {
+            stream.kept = self.budget.hold();
+        }
         self.said.push_back(Said::Turn(attempt, Ok(turn)));
         if !goes_on {
             self.remove(attempt);
@@ -295,10 +319,7 @@ impl Line {
             self.last_stream += u32::from(!self.is_of_one);
             let number = self.last_stream;
             self.by_stream.insert(number, attempt);
-            self.attempts.insert(
-                attempt,
-                Stream { number, turn: self.budget.buffer(), turns: VecDeque::new(), is_awaited: false },
-            );
+            self.attempts.insert(attempt, Stream::new(number, &self.budget));
         }
         let Some(stream) = self.attempts.get_mut(&attempt) else {
             return Err(self.lost("the attempt has ended"));

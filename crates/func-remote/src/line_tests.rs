@@ -217,3 +217,19 @@ fn a_turn_that_comes_before_it_is_awaited_is_said_when_it_is() {
     }
     assert!(!line.has(ONE), "it has ended");
 }
+
+#[test]
+fn turns_that_nobody_awaits_count_for_the_budget() {
+    let mut line = line();
+    line.count_for(ByteBudget::new(1 << 20, 64 << 10));
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    let log = frame(1, &WorkerFrame::Log { level: 1, line: "x".repeat(60 << 10) });
+    let turn = [log, suspend(1)].concat();
+    let kept = (0..100).take_while(|_| {
+        line.receive(&turn, 1).expect("a turn");
+        line.has(ONE)
+    });
+    assert_eq!(kept.count(), 19, "the first is awaited, and 18 have 1 MiB and 64 KiB");
+    assert!(matches!(line.next_said(), Some(Said::Turn(ONE, Ok(_)))));
+    line.begin(TWO, &content(), true, 0).expect("the line goes on");
+}

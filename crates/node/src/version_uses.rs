@@ -66,11 +66,12 @@ async fn count_workflows(node: &CoreHandle, app: &str, versions: &mut Versions) 
             for row in items.iter().filter(|row| row.due.is_none() && row.record.app == app) {
                 of(versions, row.record.version).workflows += 1;
             }
-            if looked_at >= LOOKED_AT {
+            // A page of rows that cannot be read gives nothing to go on from.
+            if looked_at >= LOOKED_AT || has_more && after.is_none() {
                 versions.values_mut().for_each(|version| version.has_more_workflows = true);
                 return Ok(());
             }
-            if !has_more || after.is_none() {
+            if !has_more {
                 break;
             }
         }

@@ -134,7 +134,7 @@ fn render_versions(apps: &Value) -> String {
         let note = if version["is_deployed"] == true {
             "takes calls"
         } else if workflows == 0 && transactions == 0 && at_least.is_empty() {
-            "nothing runs in it: its workers may stop"
+            "nothing runs in it at this node"
         } else {
             "replaced"
         };
@@ -165,7 +165,7 @@ mod tests {
         };
         assert_eq!(
             lines(&of(0, false))[1..],
-            ["00ff - 0 3 takes calls", "00aa http://old 0 0 nothing runs in it: its workers may stop",]
+            ["00ff - 0 3 takes calls", "00aa http://old 0 0 nothing runs in it at this node",]
         );
         assert_eq!(lines(&of(2, false))[2], "00aa http://old 2 0 replaced");
         assert_eq!(lines(&of(0, true))[2], "00aa http://old at least 0 0 replaced");

@@ -306,6 +306,7 @@ const DEPLOY: Operation = Operation {
             body: json(r##"{"$ref":"#/components/schemas/App"}"##),
         },
     ],
+    query: &[],
     ..APPS
 };
 
@@ -389,6 +390,7 @@ const GENERAL: &[Operation] = &[
         summary: "Dial in as a worker: with `upgrade: millrace-worker` and the app's name in `millrace-app`",
         answers: &[Answer { status: 101, description: "From now on both sides send frames.", body: None }],
         access: Access::Worker,
+        query: &[],
         ..APPS
     },
     Operation {
@@ -397,6 +399,7 @@ const GENERAL: &[Operation] = &[
         path: &[literal("apps"), APP],
         summary: "Remove an app; its state stays and comes back with it",
         answers: &[Answer { status: 204, description: "Removed.", body: None }],
+        query: &[],
         ..APPS
     },
     Operation {
