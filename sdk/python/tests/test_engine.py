@@ -225,6 +225,14 @@ class Trip(Service):
         return "somebody"
 
     @workflow
+    async def step_beside_a_wait(self) -> list[str]:
+        async def rest() -> str:
+            await asyncio.sleep(0.05)
+            return "rested"
+
+        return list(await asyncio.gather(self.ctx.step("rest", rest), self.ctx.wait("x")))
+
+    @workflow
     async def failing_step(self) -> str:
         try:
             await self.ctx.step("breaks", divide, 1, 0)
@@ -542,6 +550,14 @@ def test_an_older_server_is_asked_for_nothing_new(server: FakeServer) -> None:
         run(server.call("trip", "t", "one_result"))
     with pytest.raises(ServerError, match=r"ctx\.call_with needs version 3"):
         run(server.call("trip", "t", "book", "ann"))
+
+
+def test_no_turn_ends_while_the_code_of_a_step_runs() -> None:
+    server = FakeServer(Worker([Trip]), one_by_one=True)
+    server.answers = {Type.WAIT: [Value(payloads.JSON, b'"x"')]}
+    assert run(server.call("trip", "t", "step_beside_a_wait")) == ["rested", "x"]
+    types = [frame.type for frame in server.frames if frame.type is not Type.RESUMED]
+    assert types[:5] == [Type.STEP, Type.WAIT, Type.SUSPEND, Type.STEP_END, Type.SUSPEND]
 
 
 def test_a_step_that_fails_raises_its_noted_error(server: FakeServer) -> None:

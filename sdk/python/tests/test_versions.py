@@ -76,7 +76,9 @@ def test_what_began_at_the_old_url_ends_there_and_the_list_says_when(node: Node,
             assert flow.result(timeout=20) == ["old", "old"]
             until("nothing is left", lambda: versions(client).get(old.url, {"workflows": 0})["workflows"] == 0)
             # It may have been forgotten by now, which says the same.
-            assert all("takes calls" in line or line.endswith("nothing runs in it at this node") for line in shown(node))
+            assert all(
+                "takes calls" in line or line.endswith("nothing runs in it at this node") for line in shown(node)
+            )
             old.kill()
             assert client.call(Order("o").version) == "new"
             until("it is forgotten", lambda: list(versions(client)) == [new.url])

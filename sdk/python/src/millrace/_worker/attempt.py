@@ -91,6 +91,8 @@ class Attempt:
         self._turn_is_due = False
         #: Called when there are frames outside of a turn. A connection then begins one.
         self.on_progress: Callable[[], None] | None = None
+        #: Steps whose code runs.
+        self.running_steps = 0
         self._quiet_passes = 0
         self._settling = False
         self._outcome: tuple[Any, BaseException | None] | None = None
@@ -267,6 +269,9 @@ class Attempt:
             if self._deliver(self._inbox.popleft()):
                 self._stir()
                 return
+        if self.running_steps:
+            # No turn ends before the code of its steps: the server would hear of their end only at the next turn.
+            return
         if self._waiting:
             if self._turn is not None:
                 self._emit_suspend()

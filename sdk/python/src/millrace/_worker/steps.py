@@ -58,6 +58,7 @@ async def run_step(
 
 
 async def _run(attempt: Attempt, code: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
+    attempt.running_steps += 1
     try:
         if inspect.iscoroutinefunction(code):
             value = await code(*arguments)
@@ -78,6 +79,8 @@ async def _run(attempt: Attempt, code: Callable[..., Any], arguments: tuple[Any,
         if attempt.ended:
             raise
         return failure_of(error)[0]
+    finally:
+        attempt.running_steps -= 1
 
 
 def _return_type(code: Callable[..., Any]) -> Any:
