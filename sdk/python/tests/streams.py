@@ -43,6 +43,15 @@ class Account(Service):
     async def show(self) -> int:
         return self.balance
 
+    @query
+    async def long(self, length: int) -> str:
+        return "x" * length
+
+    # Their results are on their way together, in many parts.
+    async def longs(self, keys: list[str], length: int) -> list[int]:
+        ran("longs")
+        return [len(text) for text in await asyncio.gather(*[Account(key).long(length) for key in keys])]
+
     async def write(self, count: int) -> None:
         for number in range(count):
             self.notes.set(f"n{number:03}", "x" * 10_000)

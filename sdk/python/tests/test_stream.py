@@ -80,6 +80,16 @@ def test_a_handler_that_reads_what_it_was_not_given_runs_once(node: Node, worker
         assert (refused.status, refused.json()["detail"]) == (409, "insufficient funds")
 
 
+def test_large_results_that_come_in_parts_stall_no_handler(node: Node, worker: WorkerProcess, runs: Runs) -> None:
+    keys = [f"k{number}" for number in range(5)]
+    with Client(node.url, retries=0) as client:
+        for times in range(1, 4):
+            got = post(client, "/call/account/a/longs", {"keys": keys, "length": 3_000_000})
+            assert got == [3_000_000] * 5
+            assert runs.of("longs") == times
+            assert post(client, "/call/account/a/show", None) == 0
+
+
 def test_the_same_worker_serves_requests_where_it_says_so(node: Node, runs: Runs, tmp_path: Path) -> None:
     worker = hypercorn_worker("streams:requests", _HERE, SECRET)
     worker.start()
