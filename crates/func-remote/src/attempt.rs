@@ -349,7 +349,8 @@ impl Attempt {
     /// The worker waits for one of these.
     ///
     /// # Errors
-    /// `stalled`: nothing will ever come of any of them. `worker-failed`: it has not asked for them.
+    /// `stalled`: nothing will ever come of any of them. `worker-failed`: it has not asked for them, or has
+    /// got them.
     pub(crate) fn suspend(&mut self, operations: Vec<u32>) -> Result<(), Error> {
         let mut can_go_on = false;
         for operation in &operations {
@@ -358,8 +359,13 @@ impl Attempt {
             can_go_on |= known.is_open || known.unsent > 0;
         }
         let has_been_told = |operation: &u32| self.known(*operation).is_some_and(|known| known.has_been_told());
-        self.is_result_on_its_way = operations.iter().any(has_been_told) && self.turns_to_come > 0;
+        let is_told = operations.iter().any(has_been_told);
+        self.is_result_on_its_way = is_told && self.turns_to_come > 0;
         if !can_go_on && !self.is_result_on_its_way {
+            // No handler does that: a turn has come twice.
+            if is_told && !self.is_request_reply {
+                return Err(broken("it waits for results that it was given"));
+            }
             return Err(Error::new(ErrorCode::Stalled, "the handler awaits something that can never happen"));
         }
         self.suspended = operations;
