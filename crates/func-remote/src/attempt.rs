@@ -361,11 +361,11 @@ impl Attempt {
         let has_been_told = |operation: &u32| self.known(*operation).is_some_and(|known| known.has_been_told());
         let is_told = operations.iter().any(has_been_told);
         self.is_result_on_its_way = is_told && self.turns_to_come > 0;
+        // No handler does that: a turn has come twice, and another one behind it would never be read.
+        if is_told && !self.is_result_on_its_way && !self.is_request_reply {
+            return Err(broken("it waits for results that it was given"));
+        }
         if !can_go_on && !self.is_result_on_its_way {
-            // No handler does that: a turn has come twice.
-            if is_told && !self.is_request_reply {
-                return Err(broken("it waits for results that it was given"));
-            }
             return Err(Error::new(ErrorCode::Stalled, "the handler awaits something that can never happen"));
         }
         self.suspended = operations;
