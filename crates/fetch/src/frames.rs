@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use millrace_base::limits::{HTTP2_FRAMES, HTTP2_FRAMES_PER_SECOND};
+use millrace_base::Http2FrameBudget;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const HEAD_BYTES: usize = 9;
@@ -20,14 +20,8 @@ const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 
-/// What a request allows: the headers of its response, its end, windows.
-const FRAMES_PER_REQUEST: u64 = 16;
-
 /// What a frame of content allows: servers open the windows of its stream and of the connection.
 const FRAMES_PER_CONTENT: u64 = 4;
-
-/// Frames that can be saved up.
-const MOST_FRAMES: u64 = 100 * HTTP2_FRAMES;
 
 /// Finds the heads of frames among bytes that come in any parts.
 struct Heads {
@@ -65,53 +59,26 @@ impl Heads {
     }
 }
 
-/// The frames that a server may still send.
-struct Budget {
-    frames: u64,
-    /// Until when time has been counted, in whole seconds.
-    counted_s: u64,
-    began: Instant,
-}
-
-impl Budget {
-    fn earn(&mut self, frames: u64) {
-        self.frames = self.frames.saturating_add(frames).min(MOST_FRAMES);
-    }
-
-    fn time_passes(&mut self) {
-        let now_s = self.began.elapsed().as_secs();
-        let passed_s = now_s.saturating_sub(self.counted_s);
-        self.counted_s = now_s;
-        self.earn(passed_s.saturating_mul(HTTP2_FRAMES_PER_SECOND));
-    }
-
-    /// False where none is left.
-    fn spend(&mut self) -> bool {
-        let is_left = self.frames > 0;
-        self.frames = self.frames.saturating_sub(1);
-        is_left
-    }
-}
-
 /// A connection that ends once the server has sent too many frames without content.
 pub(crate) struct Counted<S> {
     stream: S,
     sent: Heads,
     came: Heads,
-    budget: Budget,
+    budget: Http2FrameBudget,
+    began: Instant,
 }
 
 impl<S> Counted<S> {
     /// For a client's connection from its first byte on.
     pub(crate) fn new(stream: S) -> Self {
-        let budget = Budget { frames: HTTP2_FRAMES, counted_s: 0, began: Instant::now() };
-        Self { stream, sent: Heads::behind(PREFACE_BYTES), came: Heads::behind(0), budget }
+        let (sent, came) = (Heads::behind(PREFACE_BYTES), Heads::behind(0));
+        Self { stream, sent, came, budget: Http2FrameBudget::new(0), began: Instant::now() }
     }
 
     fn sent(&mut self, bytes: &[u8]) {
         let Self { sent, budget, .. } = self;
         sent.look(bytes, |kind, _| match kind {
-            HEADERS => budget.earn(FRAMES_PER_REQUEST),
+            HEADERS => budget.request_begins(),
             DATA => budget.earn(FRAMES_PER_CONTENT),
             _ => {}
         });
@@ -119,8 +86,8 @@ impl<S> Counted<S> {
 
     /// Whether the connection may go on after these bytes.
     fn came(&mut self, bytes: &[u8]) -> bool {
-        let Self { came, budget, .. } = self;
-        budget.time_passes();
+        let Self { came, budget, began, .. } = self;
+        budget.time_is(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         let mut goes_on = true;
         came.look(bytes, |kind, has_content| {
             goes_on &= kind == DATA && has_content || budget.spend();
@@ -186,7 +153,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
 #[cfg(test)]
 mod tests {
+    use millrace_base::limits::HTTP2_FRAMES;
+
     use super::*;
+
+    const FRAMES_PER_REQUEST: u64 = 16;
 
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;

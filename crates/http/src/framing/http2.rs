@@ -5,7 +5,7 @@
 //! in trailers, which are errors (RFC 9113, 8.1): trailers get a field at their beginning, behind which h2 does not
 //! take pseudo-headers.
 
-use super::budget::Budget;
+use millrace_base::Http2FrameBudget;
 
 const HEAD_BYTES: usize = 9;
 
@@ -85,7 +85,7 @@ enum Part {
 #[derive(Debug)]
 pub(crate) struct Http2 {
     part: Part,
-    budget: Budget,
+    budget: Http2FrameBudget,
     /// The highest stream that a request has begun on: no second one begins there.
     highest_stream: u32,
     /// More frames than h2 takes as one list of headers.
@@ -99,7 +99,12 @@ impl Http2 {
     pub(crate) fn new(header_list_bytes: usize, now_ms: u64) -> Self {
         // h2 takes a quarter more than are needed, and five in any case.
         let most_continuations = header_list_bytes / FRAME_BYTES * 5 / 4 + 8;
-        Self { part: Part::Preface(PREFACE_BYTES), budget: Budget::new(now_ms), highest_stream: 0, most_continuations }
+        Self {
+            part: Part::Preface(PREFACE_BYTES),
+            budget: Http2FrameBudget::new(now_ms),
+            highest_stream: 0,
+            most_continuations,
+        }
     }
 
     /// So many bytes have left.

@@ -3,7 +3,6 @@
 //! hyper passes over things that a proxy before this server may read in another way, and it bounds not every frame of
 //! HTTP/2. So the bytes of its connections go through here first. Pure: no sockets, no clock. Must not know operations.
 
-mod budget;
 mod http1;
 mod http2;
 

@@ -1,8 +1,9 @@
-//! How many frames that carry no request a client of HTTP/2 may send.
+//! How many frames that carry no request and no content a peer of HTTP/2 may send.
 
-use millrace_base::limits::{HTTP2_FRAMES, HTTP2_FRAMES_PER_SECOND};
+use crate::limits::{HTTP2_FRAMES, HTTP2_FRAMES_PER_SECOND};
 
-/// What a request allows: clients give its stream a priority, a window, and sometimes an early end.
+/// What a request allows. Clients give its stream a priority, a window, and sometimes an early end. Servers answer with headers,
+/// an end and windows.
 const FRAMES_PER_REQUEST: u64 = 16;
 
 /// Bytes sent that allow a frame: clients open the window again as they read, some for each packet.
@@ -13,7 +14,7 @@ const MOST_FRAMES: u64 = 100 * HTTP2_FRAMES;
 
 /// Frames that are still allowed.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Http2FrameBudget {
     frames: u64,
     /// Bytes sent that have not bought a frame yet.
     sent_bytes: u64,
@@ -21,33 +22,40 @@ pub(super) struct Budget {
     counted_ms: u64,
 }
 
-impl Budget {
-    pub(super) fn new(now_ms: u64) -> Self {
+impl Http2FrameBudget {
+    /// That of a connection which begins now.
+    #[must_use]
+    pub fn new(now_ms: u64) -> Self {
         Self { frames: HTTP2_FRAMES, sent_bytes: 0, counted_ms: now_ms }
     }
 
-    fn earn(&mut self, frames: u64) {
+    /// Allows more frames, up to as many as can be saved up.
+    pub fn earn(&mut self, frames: u64) {
         self.frames = self.frames.saturating_add(frames).min(MOST_FRAMES);
     }
 
-    pub(super) fn request_begins(&mut self) {
+    /// A request begins.
+    pub fn request_begins(&mut self) {
         self.earn(FRAMES_PER_REQUEST);
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    /// So many bytes were sent to the peer.
+    pub fn sent(&mut self, bytes: usize) {
         self.sent_bytes += bytes as u64;
         self.earn(self.sent_bytes / BYTES_PER_FRAME);
         self.sent_bytes %= BYTES_PER_FRAME;
     }
 
-    pub(super) fn time_is(&mut self, now_ms: u64) {
+    /// Time allows more.
+    pub fn time_is(&mut self, now_ms: u64) {
         let seconds = now_ms.saturating_sub(self.counted_ms) / 1000;
         self.counted_ms += seconds * 1000;
         self.earn(seconds.saturating_mul(HTTP2_FRAMES_PER_SECOND));
     }
 
     /// Takes one; false where none is left.
-    pub(super) fn spend(&mut self) -> bool {
+    #[must_use]
+    pub fn spend(&mut self) -> bool {
         let is_left = self.frames > 0;
         self.frames = self.frames.saturating_sub(1);
         is_left
@@ -58,7 +66,7 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn left(budget: &mut Budget) -> u64 {
+    fn left(budget: &mut Http2FrameBudget) -> u64 {
         let mut count = 0;
         while budget.spend() {
             count += 1;
@@ -68,7 +76,7 @@ mod tests {
 
     #[test]
     fn time_requests_and_bytes_allow_frames() {
-        let mut budget = Budget::new(500);
+        let mut budget = Http2FrameBudget::new(500);
         assert_eq!(left(&mut budget), HTTP2_FRAMES);
         budget.time_is(1_499);
         assert_eq!(left(&mut budget), 0);
