@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use millrace_access::Principal;
 use millrace_base::{Error, ErrorCode};
+use serde::Serialize;
 
 /// The place in line of a request that has come and is not read; see [`Serving::poll_admission`].
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub struct Health {
 }
 
 /// What a test clock shows after it was moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MovedTime {
     /// By how much it is ahead of the machine's.
     pub ahead_ms: u64,

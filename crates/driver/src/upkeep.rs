@@ -248,9 +248,7 @@ impl<P: Platform> Core<P> {
     /// has ended.
     fn measure_clocks(&mut self) {
         let (now, monotonic_ms) = self.clocks();
-        let lead_ms =
-            |id: &ShardId| self.shards[usize::from(id.0)].as_ref().map(|shard| shard.clock_lead_ms(now, monotonic_ms));
-        let leads = self.local_shards().into_iter().filter_map(|id| Some((lead_ms(&id)?, id)));
+        let leads = self.shards().map(|shard| (shard.clock_lead_ms(now, monotonic_ms), shard.id()));
         let (lead_ms, shard) = leads.max().unwrap_or((0, ShardId(0)));
         self.metrics.clock_lead_ms.set(lead_ms);
         let is_ahead = lead_ms >= if self.upkeep.is_ahead { 1 } else { MUCH_AHEAD_MS };

@@ -352,14 +352,13 @@ impl Attempt {
     /// `stalled`: nothing will ever come of any of them. `worker-failed`: it has not asked for them, or has
     /// got them.
     pub(crate) fn suspend(&mut self, operations: Vec<u32>) -> Result<(), Error> {
-        let mut can_go_on = false;
+        let (mut can_go_on, mut is_told) = (false, false);
         for operation in &operations {
             let unknown = || broken(format_args!("it waits for operation {operation}, which it has not asked for"));
             let known = self.known(*operation).ok_or_else(unknown)?;
             can_go_on |= known.is_open || known.unsent > 0;
+            is_told |= known.has_been_told();
         }
-        let has_been_told = |operation: &u32| self.known(*operation).is_some_and(|known| known.has_been_told());
-        let is_told = operations.iter().any(has_been_told);
         self.is_result_on_its_way = is_told && self.turns_to_come > 0;
         // No handler does that: a turn has come twice, and another one behind it would never be read.
         if is_told && !self.is_result_on_its_way && !self.is_request_reply {

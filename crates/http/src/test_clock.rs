@@ -3,7 +3,7 @@
 use http::StatusCode;
 use millrace_api::{Object, Permission, Principal};
 use millrace_base::{Error, ErrorCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::backend::Backend;
 use crate::handle::{Input, Reply, Session};
@@ -15,12 +15,6 @@ struct Advance {
     advance_ms: u64,
 }
 
-#[derive(Serialize)]
-struct Moved {
-    ahead_ms: u64,
-    now_ms: u64,
-}
-
 /// `POST /clock.json`.
 pub(crate) async fn advance<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
     who.require(Permission::Admin)?;
@@ -28,6 +22,5 @@ pub(crate) async fn advance<B: Backend>(session: &Session<B>, who: &Principal, m
     let Object::<Advance>(Advance { advance_ms }) = serde_json::from_slice(&body).map_err(|_| {
         Error::new(ErrorCode::BadRequest, r#"a clock is moved by {"advance_ms": NUMBER}, which is not negative"#)
     })?;
-    let moved = session.backend.advance_clock(who, advance_ms)?;
-    reply::json_value(StatusCode::OK, &Moved { ahead_ms: moved.ahead_ms, now_ms: moved.now_ms })
+    reply::json_value(StatusCode::OK, &session.backend.advance_clock(who, advance_ms)?)
 }
