@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from runs import Runs
 
 from millrace.testing import Node
 
@@ -18,3 +20,10 @@ def node() -> Iterator[Node]:
         yield node
     finally:
         node.close()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    path = tmp_path / "runs"
+    monkeypatch.setenv("MILLRACE_TEST_RUNS", str(path))
+    return Runs(path)

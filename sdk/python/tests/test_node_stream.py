@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import h2.config
 import h2.connection
@@ -21,6 +20,7 @@ import h2.settings
 import pytest
 from h2.connection import ConnectionInputs, ConnectionState, H2ConnectionStateMachine
 from processes import SECRET, WorkerProcess, connections_to, deploy, free_port, needs_server
+from runs import Runs, post, slow_call
 
 from millrace import Client
 from millrace._protocol import payloads
@@ -57,34 +57,6 @@ def port_of(worker: WorkerProcess) -> int:
     return int(worker.url.rsplit(":", 1)[1])
 
 
-class Runs:
-    """What handlers have noted outside."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def of(self, name: str) -> int:
-        return self._path.read_text().split().count(name) if self._path.exists() else 0
-
-    def block(self, does: bool) -> None:
-        """Whether the handler ``blocks`` does what its name says."""
-        flag = Path(f"{self._path}.blocks")
-        flag.touch() if does else flag.unlink()
-
-    def until(self, name: str, count: int) -> None:
-        end = time.monotonic() + _SECONDS
-        while self.of(name) < count:
-            assert time.monotonic() < end, f"{name} ran {self.of(name)} times"
-            time.sleep(0.01)
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
-    path = tmp_path / "runs"
-    monkeypatch.setenv("MILLRACE_TEST_RUNS", str(path))
-    return Runs(path)
-
-
 # -- with the server -------------------------------------------------------------------------------
 
 
@@ -111,25 +83,6 @@ def deployed(worker: WorkerProcess, node: Node, folder: Path) -> Iterator[Worker
         yield worker
     finally:
         worker.kill()
-
-
-def post(client: Client, path: str, body: Any) -> Any:
-    reply = client.request("POST", path, json=body)
-    assert reply.status == 200, (path, reply.status, reply.body)
-    return reply.json()
-
-
-def slow_call(node: Node, seconds: float) -> tuple[threading.Thread, list[Any]]:
-    """Begins a call that takes a while, and where its answer will be."""
-    answers: list[Any] = []
-
-    def call() -> None:
-        with Client(node.url) as client:
-            answers.append(post(client, "/call/account/a/slow", {"seconds": seconds, "then": 5}))
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    return thread, answers
 
 
 @needs_server

@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from processes import SECRET, WorkerProcess, connections_to, deploy, hypercorn_worker, needs_server
+from runs import Runs, post, slow_call
 
 from millrace import Client
 from millrace.testing import Node
@@ -20,34 +20,6 @@ from millrace.testing import Node
 pytestmark = needs_server
 _SECONDS = 60.0
 _HERE = Path(__file__).parent
-
-
-class Runs:
-    """What handlers have noted outside."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def of(self, name: str) -> int:
-        return self._path.read_text().split().count(name) if self._path.exists() else 0
-
-    def block(self, does: bool) -> None:
-        """Whether the handler ``blocks`` does what its name says."""
-        flag = Path(f"{self._path}.blocks")
-        flag.touch() if does else flag.unlink()
-
-    def until(self, name: str, count: int) -> None:
-        end = time.monotonic() + _SECONDS
-        while self.of(name) < count:
-            assert time.monotonic() < end, f"{name} ran {self.of(name)} times"
-            time.sleep(0.01)
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
-    path = tmp_path / "runs"
-    monkeypatch.setenv("MILLRACE_TEST_RUNS", str(path))
-    return Runs(path)
 
 
 @pytest.fixture
@@ -59,12 +31,6 @@ def worker(runs: Runs, node: Node, tmp_path: Path) -> Iterator[WorkerProcess]:
         yield worker
     finally:
         worker.kill()
-
-
-def post(client: Client, path: str, body: Any) -> Any:
-    reply = client.request("POST", path, json=body)
-    assert reply.status == 200, (path, reply.status, reply.body)
-    return reply.json()
 
 
 def test_a_handler_that_reads_what_it_was_not_given_runs_once(node: Node, worker: WorkerProcess, runs: Runs) -> None:
@@ -121,19 +87,6 @@ def test_a_worker_that_computes_for_long_is_heard_and_one_that_is_blocked_is_giv
         runs.block(False)
         thread.join(_SECONDS)
         assert runs.of("blocks") == 3, "the first attempt was void"
-
-
-def slow_call(node: Node, seconds: float) -> tuple[threading.Thread, list[Any]]:
-    """Begins a call that takes a while, and where its answer will be."""
-    answers: list[Any] = []
-
-    def call() -> None:
-        with Client(node.url) as client:
-            answers.append(post(client, "/call/account/a/slow", {"seconds": seconds, "then": 5}))
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    return thread, answers
 
 
 def test_a_worker_that_is_killed_in_the_middle_has_done_nothing(node: Node, worker: WorkerProcess, runs: Runs) -> None:

@@ -14,7 +14,7 @@ from ._protocol.frames import Type
 from ._protocol.payloads import Kind, Outcome, Value
 from ._types import dumps, loads
 from ._worker.attempt import current
-from ._worker.failures import exception_of
+from ._worker.failures import value_of
 from ._worker.steps import Retry, run_step
 from .errors import TypeMismatch, UsageError
 from .handlers import Bound
@@ -50,9 +50,7 @@ def plain_json(value: Any, what: str) -> bytes:
 
 def output_of(outcome: Outcome) -> bytes:
     """The JSON text of a good outcome; raises the error of another."""
-    if isinstance(outcome, Value):
-        return outcome.data
-    raise exception_of(outcome)
+    return value_of(outcome).data
 
 
 class Sent(Awaitable["str | None"]):

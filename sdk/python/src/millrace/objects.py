@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ._protocol import payloads
 from ._protocol.frames import ProtocolError, Type
-from ._protocol.payloads import Cursor, Outcome
+from ._protocol.payloads import Cursor
 from ._types import dumps, loads
-from ._worker.failures import exception_of
+from ._worker.failures import value_of
 
 if TYPE_CHECKING:
     from ._worker.attempt import Attempt
@@ -66,12 +66,6 @@ class ObjectPage:
     objects: list[ListedObject]
     prefixes: list[str]
     next: str | None
-
-
-def _value(outcome: Outcome) -> payloads.Value:
-    if isinstance(outcome, payloads.Value):
-        return outcome
-    raise exception_of(outcome)
 
 
 def _stored(value: payloads.Value) -> tuple[dict[str, Any], bytes] | None:
@@ -165,7 +159,7 @@ async def _perform(
 ) -> payloads.Value:
     request = dumps({"op": op, **{name: value for name, value in given.items() if value is not None}})
     parts = (bucket.encode(), key.encode(), request, body)
-    return _value(await attempt.perform(Type.OBJECT, lambda number: payloads.operation(number, *parts)))
+    return value_of(await attempt.perform(Type.OBJECT, lambda number: payloads.operation(number, *parts)))
 
 
 def check_names(*names: str) -> None:

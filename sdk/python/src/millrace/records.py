@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ._protocol import payloads
 from ._protocol.frames import Type
-from ._protocol.payloads import Failure
 from ._types import dumps, loads
-from ._worker.failures import exception_of
+from ._worker.failures import value_of
 from .errors import CallError
 
 if TYPE_CHECKING:
@@ -23,9 +22,7 @@ async def _perform(attempt: Attempt, type: str, id: bytes, request: dict[str, An
     # A value may be null, which is not the same as absent.
     data = dumps({name: part for name, part in request.items() if part is not None or name == "value"})
     outcome = await attempt.perform(Type.RECORD, lambda number: payloads.operation(number, type.encode(), id, data))
-    if isinstance(outcome, Failure):
-        raise exception_of(outcome)
-    answer: dict[str, Any] = loads(outcome.data)
+    answer: dict[str, Any] = loads(value_of(outcome).data)
     return answer
 
 

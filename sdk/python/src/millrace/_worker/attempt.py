@@ -23,7 +23,7 @@ from .._protocol import payloads
 from .._protocol.frames import VERSION, Type, encode
 from .._protocol.payloads import Failure, Fields, Kind, Outcome, Result, Start, Value
 from ..errors import UsageError
-from .failures import exception_of, failure_of
+from .failures import failure_of, value_of
 from .replay import Trail
 from .state import State, _Unknown
 from .threads import NoThread
@@ -398,9 +398,8 @@ class Attempt:
         self._state.declared_are_known()
 
     def _learn(self, name: bytes, result: Result) -> Value | None:
-        if isinstance(result.outcome, Failure):
-            raise exception_of(result.outcome)
-        value = result.outcome if result.is_set else None
+        outcome = value_of(result.outcome)
+        value = outcome if result.is_set else None
         self.state_of_entity().learn(name, value)
         return value
 
@@ -421,9 +420,7 @@ class Attempt:
         if known is not None:
             return known
         outcome = await self.perform(Type.SCAN, lambda number: payloads.encode_scan(number, prefix, after, limit))
-        if isinstance(outcome, Failure):
-            raise exception_of(outcome)
-        return payloads.decode_scan_rows(outcome.data)
+        return payloads.decode_scan_rows(value_of(outcome).data)
 
 
 def _begun(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:

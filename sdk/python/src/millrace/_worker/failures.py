@@ -7,7 +7,7 @@ import os
 import traceback
 from types import TracebackType
 
-from .._protocol.payloads import Failure
+from .._protocol.payloads import Failure, Outcome, Value
 from .._types import dumps, loads
 from ..errors import Abort, CallError, InvalidInput, TerminalError, error_of
 from .threads import NoThread
@@ -24,6 +24,13 @@ def exception_of(failure: Failure) -> Exception:
     except ValueError:
         detail = None
     return error_of(failure.code, failure.message, detail)
+
+
+def value_of(outcome: Outcome) -> Value:
+    """A good outcome; raises the error of another."""
+    if isinstance(outcome, Value):
+        return outcome
+    raise exception_of(outcome)
 
 
 def failure_of(error: BaseException) -> tuple[Failure, bool, str]:
