@@ -143,14 +143,25 @@ impl<P: Platform> Core<P> {
         self.platform.wake();
     }
 
+    /// Lets each shard see at once what was deployed: its schedules begin now, not at its next turn up to a second later.
+    pub fn see_deployed(&mut self) {
+        self.read_clock();
+        for id in self.local_shards() {
+            self.tick_shard(id);
+            self.handle_events();
+        }
+    }
+
+    fn tick_shard(&mut self, id: ShardId) {
+        self.upkeep.last_tick_ms[usize::from(id.0)] = self.monotonic_ms();
+        self.give(id, Input::Tick);
+    }
+
     /// Ticks due shards until the round has lasted long enough. Says whether some are left.
     pub(crate) fn run_due_shards(&mut self, until_ns: u64) -> bool {
         while let Some(id) = self.upkeep.due.pop_front() {
-            let index = usize::from(id.0);
-            let now_ms = self.monotonic_ms();
-            if now_ms - self.upkeep.last_tick_ms[index] >= SHARD_TICK_MS {
-                self.upkeep.last_tick_ms[index] = now_ms;
-                self.give(id, Input::Tick);
+            if self.monotonic_ms() - self.upkeep.last_tick_ms[usize::from(id.0)] >= SHARD_TICK_MS {
+                self.tick_shard(id);
             } else {
                 self.give(id, Input::RunDue);
             }

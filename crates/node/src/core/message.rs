@@ -174,7 +174,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
             let _ = done.send(core.close(deployment));
         }
         NodeMessage::Activate { deployment, done } => {
-            let _ = done.send(activate(core, deployment));
+            let _ = done.send(begin_to_serve(core, deployment));
         }
         NodeMessage::IsQuiet { done } => drop(done.send(core.is_quiet())),
         NodeMessage::Settle { deployment } => core.settle(deployment),
@@ -192,6 +192,13 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
             let _ = done.send(core.remove(&app));
         }
     }
+}
+
+/// Gives what the deployment has changed, as [`activate`].
+fn begin_to_serve(core: &mut Core, deployment: u32) -> Vec<Name> {
+    let changed = activate(core, deployment);
+    core.see_deployed();
+    changed
 }
 
 fn handle_for_workflows(core: &mut Core, message: ForWorkflows) {

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -120,17 +119,8 @@ class Node:
             raise ValueError("the server has no clock for tests: Node(test_clock=True)")
         if by < timedelta(0):
             raise ValueError("a clock for tests goes ahead only")
-        self._wait_for_schedules()
         body = json.dumps({"advance_ms": round(by / timedelta(milliseconds=1))})
         self._ahead_ms = int(self._ask("POST", "/clock.json", body)["ahead_ms"])
-
-    def _wait_for_schedules(self) -> None:
-        """One that is declared begins within a second, and counts from then on."""
-        end = time.monotonic() + _ADVANCE_SECONDS
-        while any(one.get("due_ms") is None for one in self._ask("GET", "/schedules?limit=1000")["schedules"]):
-            if time.monotonic() > end:
-                raise TimeoutError("the server has not begun a schedule")
-            time.sleep(0.01)
 
     def _ask(self, method: str, path: str, body: str | None = None) -> Any:
         """One request. A client would send again what it has no answer to."""
