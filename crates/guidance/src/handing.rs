@@ -25,8 +25,10 @@ impl Leader {
             let since_ns = self.handing.get(&key).copied().unwrap_or(now_ns);
             let is_lost = !next.is_alive(place.next) || now_ns >= since_ns + self.timing.stuck_ns;
             if is_lost && next.is_alive(place.owner) {
-                // It may have let go already, and then this is how it gets the shard back.
-                let owner = place.owner;
+                // An owner that serves goes on. One that does not has let go already, or has nothing to let go of.
+                let heir_may = next.is_alive(place.next) && !self.has_stopped(place.next, shard);
+                let goes_on = !heir_may || !self.has_obstacle(place.owner, shard, place.epoch);
+                let owner = if goes_on { place.owner } else { place.next };
                 next.shards[shard].appoint(owner);
             } else {
                 handing.insert(key, since_ns);

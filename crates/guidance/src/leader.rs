@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::document::Guidance;
 use crate::placing;
-use crate::status::Status;
+use crate::status::{Obstacle, Status};
 
 /// How patient a leader is. All in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,8 +212,15 @@ impl Leader {
         alive.flat_map(|(_, heard)| heard.status.unreadable.iter().copied().map(usize::from)).collect()
     }
 
+    /// Whether a node says that it does not serve a shard in an epoch in which it owns it.
+    pub(crate) fn has_obstacle(&self, node: u16, shard: usize, epoch: u64) -> bool {
+        let obstacles = self.audience.heard.get(&node).map(|heard| heard.status.obstacles.as_slice());
+        let is_it = |obstacle: &Obstacle| (usize::from(obstacle.shard), obstacle.epoch) == (shard, epoch);
+        obstacles.is_some_and(|obstacles| obstacles.iter().any(is_it))
+    }
+
     /// Whether a shard broke at a node.
-    fn has_stopped(&self, node: u16, shard: usize) -> bool {
+    pub(crate) fn has_stopped(&self, node: u16, shard: usize) -> bool {
         let stopped = self.audience.heard.get(&node).map(|heard| heard.status.stopped.as_slice());
         stopped.is_some_and(|stopped| stopped.iter().any(|one| usize::from(*one) == shard))
     }
@@ -229,8 +236,11 @@ impl Leader {
             if next.is_alive(place.owner) && !is_leaving {
                 continue;
             }
-            // A node that is merely to go serves until another can, and hands the shard to that one.
-            let hands_over = next.is_alive(place.owner);
+            if place.is_quarantined(|node| self.has_stopped(node, shard)) {
+                continue;
+            }
+            // A node that is merely to go serves until another can, and hands the shard to that one. Not if the shard broke there.
+            let hands_over = next.is_alive(place.owner) && !self.has_stopped(place.owner, shard);
             if hands_over && place.next != 0 {
                 continue;
             }
@@ -244,13 +254,13 @@ impl Leader {
 
     /// The replica that should own the shard: alive, on a node that stays. What counts then, in this order: the shard did not
     /// break there, it has caught up, it is not to move, its node owns few shards.
-    fn best_owner(&self, next: &Guidance, shard: usize, must_be_caught_up: bool, other_than: u16) -> Option<u16> {
+    fn best_owner(&self, next: &Guidance, shard: usize, hands_over: bool, other_than: u16) -> Option<u16> {
         let place = &next.shards[shard];
         let may_own = |node: &u16| {
             next.is_alive(*node)
                 && self.is_staying(next, *node)
                 && *node != other_than
-                && (!must_be_caught_up || self.is_caught_up(*node))
+                && (!hands_over || self.is_caught_up(*node) && !self.has_stopped(*node, shard))
         };
         let is_leaving = |node: &u16| !place.holders().contains(node);
         let order = |node: &u16| {

@@ -295,6 +295,40 @@ fn what_is_not_handed_on_goes_back_to_its_owner_in_an_epoch_of_its_own() {
     assert_eq!((after.owner, after.next, after.epoch), (2, 0, before.epoch + 2), "the next one is the heir's for ever");
 }
 
+/// It cannot hand on what it does not serve: it got the shard back every two seconds, and nobody ever served it.
+#[test]
+fn a_shard_that_broke_at_a_node_that_goes_is_served_elsewhere() {
+    let mut cluster = Cluster::new(3, 3);
+    cluster.run_ms(1_000);
+    cluster.hands_on = false;
+    let at = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    let (shard, epoch) = (u16::try_from(at).expect("few"), cluster.guidance.shards[at].epoch);
+    cluster.obstacles.insert(2, vec![Obstacle { shard, epoch, promised: 0, best: 0 }]);
+    cluster.stopped.insert(2, vec![shard]);
+    cluster.leaving.insert(2);
+    cluster.run_ms(200);
+    let after = &cluster.guidance.shards[at];
+    assert!(after.owner != 2 && after.next == 0, "{after:?}");
+}
+
+/// The same for an owner that cannot serve for another reason.
+#[test]
+fn an_heir_gets_what_its_owner_does_not_serve() {
+    let mut cluster = Cluster::new(3, 3);
+    cluster.run_ms(1_000);
+    cluster.hands_on = false;
+    let at = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    let (shard, epoch) = (u16::try_from(at).expect("few"), cluster.guidance.shards[at].epoch);
+    cluster.obstacles.insert(2, vec![Obstacle { shard, epoch, promised: 0, best: 0 }]);
+    cluster.leaving.insert(2);
+    cluster.step();
+    let heir = cluster.guidance.shards[at].next;
+    assert_ne!(heir, 0);
+    cluster.run_ms(3_000);
+    let after = &cluster.guidance.shards[at];
+    assert_eq!((after.owner, after.next, after.epoch), (heir, 0, epoch + 2));
+}
+
 #[test]
 fn an_owner_that_dies_while_it_hands_on_is_replaced() {
     let mut cluster = Cluster::new(3, 3);
