@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # cold-reads.sh: how long requests for entities in memory take while others read entities that are on disk only.
 #
-# Usage: bench/cold-reads.sh [--rounds N] [--seconds N] [--entities N] [--clients N] [--data DIR] NAME=BINARY …
+# Usage: bench/cold-reads.sh [--rounds N] [--seconds N] [--entities N] [--clients N] [--data DIR] [--relay] NAME=BINARY …
+#
+# With --relay the clients do not ask for the entities that are on disk: entities in memory are asked, which call those.
 #
 # Each BINARY is a `millrace`; they take turns. A node with 64 MiB of memory holds many more entities of 1 KB than fit. While
 # clients read any of them, the files of the checkpoint are taken out of the page cache again and again. So a read of an
 # entity is a read of the disk. Prints CSV: the neighbours ask for ten entities, 500 times a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rounds=3 seconds=5 entities=400000 clients=16 data=${TMPDIR:-/tmp}
+rounds=3 seconds=5 entities=400000 clients=16 data=${TMPDIR:-/tmp} relay=
 sides=()
 while (($#)); do
   case $1 in
@@ -17,6 +19,7 @@ while (($#)); do
     --entities) entities=$2; shift 2 ;;
     --clients) clients=$2; shift 2 ;;
     --data) data=$2; shift 2 ;;
+    --relay) relay=yes; shift ;;
     *=*) sides+=("$1"); shift ;;
     *) echo "unknown argument: $1" >&2; exit 2 ;;
   esac
@@ -84,6 +87,8 @@ def of(path):
 (rate, p50, p99, p99_9), cold = of(sys.argv[2]), of(sys.argv[3]) if len(sys.argv) > 3 else (0, 0, 0, 0)
 print(f"{sys.argv[1]},{rate:.0f},{p50:.0f},{p99:.0f},{p99_9:.0f},{cold[0]:.0f},{cold[1]:.0f},{cold[2]:.0f}")
 '
+cold_calls=("$url/k{{uniform:10:$entities}}/get")
+if [[ -n $relay ]]; then cold_calls=("$url/k{{uniform:0:10}}/relay" -b "\"k{{uniform:10:$entities}}\""); fi
 echo "side,round,cold_clients,rate_per_s,p50_us,p99_us,p99_9_us,cold_reads_per_s,cold_p50_us,cold_p99_us"
 for round in $(seq "$rounds"); do
   for side in "${sides[@]}"; do
@@ -93,7 +98,7 @@ for round in $(seq "$rounds"); do
     python3 -c "$figures" "${side%%=*},$round,0" "$folder/hot.json"
     drop &
     dropper=$!
-    load "$folder/cold.json" "$url/k{{uniform:10:$entities}}/get" -m POST -c "$clients" --duration "$((seconds + 2))s" --warm-up 0s &
+    load "$folder/cold.json" "${cold_calls[@]}" -m POST -c "$clients" --duration "$((seconds + 2))s" --warm-up 0s &
     cold=$!
     sleep 1
     load "$folder/hot.json" "${hot[@]}"

@@ -7,4 +7,5 @@ export default service({
     return value.length;
   },
   get: query((ctx) => ctx.get("value") ?? null),
+  relay: query((ctx, key: string) => ctx.call("store", key, "get")),
 });

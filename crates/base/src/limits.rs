@@ -267,8 +267,9 @@ pub const QUEUE_MS: u64 = 500;
 /// Requests that may wait for one core, whatever their age.
 pub const QUEUE_REQUESTS: usize = 16_384;
 
-/// Requests of one core that may wait for rows that are read beside it: as many as may wait for the core.
-pub const COLD_REQUESTS: usize = QUEUE_REQUESTS;
+/// Transactions of one shard that may wait for rows before they start. Calls beyond that are refused. A message reads its rows
+/// itself, so that it holds back those behind it. Some milliseconds of a fast disk's reads.
+pub const COLD_STARTS: usize = 4_096;
 
 /// Slow work (password hashes) one core may have waiting: each takes tens of milliseconds.
 pub const OFFLOADS: usize = 512;

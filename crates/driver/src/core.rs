@@ -321,6 +321,7 @@ impl<P: Platform> Core<P> {
             events: &mut self.events,
             mail: &mut self.mail,
             upkeep: &mut self.upkeep,
+            cold_reads: &mut self.cold_reads,
             core: self.options.index,
             placement: &self.options.placement,
             platform: &mut self.platform,

@@ -7,8 +7,10 @@ use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::Entry;
 use millrace_func::{FetchRequest, LogLevel, Offload, WorkerTurn};
 use millrace_log::Batch;
-use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token, UnplacedRoute};
+use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token};
+use millrace_store::{ColdRead, ColdRows};
 
+use crate::cold_reads::ColdReads;
 use crate::message::{CoreMessage, Destination, ShardMail};
 use crate::metrics::CoreMetrics;
 use crate::pending::{Forward, PendingReplies};
@@ -24,7 +26,6 @@ pub(crate) enum Event {
     Fetch(OffloadTicket, FetchRequest),
     Exchange(OffloadTicket, WorkerTurn),
     Offloaded(OffloadTicket, Result<Bytes, Error>),
-    Adopt(UnplacedRoute, ShardId),
 }
 
 /// What a core of a cluster looks at beside.
@@ -44,6 +45,7 @@ pub(crate) struct CoreOutputs<'a, P: Platform> {
     pub events: &'a mut VecDeque<Event>,
     pub mail: &'a mut VecDeque<ShardMail>,
     pub upkeep: &'a mut Upkeep,
+    pub cold_reads: &'a mut ColdReads,
     pub core: usize,
     pub placement: &'a Placement,
     pub platform: &'a mut P,
@@ -135,6 +137,10 @@ impl<P: Platform> Outputs for CoreOutputs<'_, P> {
 
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
         self.events.push_back(Event::Fetch(ticket, request));
+    }
+
+    fn read_rows(&mut self, read: ColdRead) -> Option<ColdRows> {
+        self.cold_reads.read(read, self.platform)
     }
 
     fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn) {

@@ -181,7 +181,6 @@ impl<P: Platform> Core<P> {
     /// Whether anything here runs in a program, or may.
     fn runs_in(&self, program: Program) -> bool {
         self.unplaced.values().any(|(unplaced, _)| unplaced.program() == program)
-            || self.cold_reads.need(program)
             || self.shards().any(|shard| shard.needs_program(program))
     }
 

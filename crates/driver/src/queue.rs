@@ -45,8 +45,6 @@ pub(crate) struct Queued {
     pub since_ns: u64,
     pub job: Job,
     pub token: Token,
-    /// Its entity's rows were read beside the core: it does not wait for them again.
-    pub are_rows_read: bool,
 }
 
 pub(crate) struct Queue<W> {

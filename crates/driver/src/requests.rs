@@ -198,7 +198,7 @@ impl<P: Platform> Core<P> {
         if self.queue.has_turn(arrival) {
             return self.run(job, token);
         }
-        self.queue.push(Queued { since_ns: arrival.since_ns(), job, token, are_rows_read: false });
+        self.queue.push(Queued { since_ns: arrival.since_ns(), job, token });
         self.platform.wake();
     }
 
@@ -233,7 +233,7 @@ impl<P: Platform> Core<P> {
         }
         self.read_clock();
         let began_ns = self.platform.monotonic_ns();
-        while let Some(Queued { since_ns, job, token, are_rows_read }) = self.queue.pop() {
+        while let Some(Queued { since_ns, job, token }) = self.queue.pop() {
             // It came when the queue was shorter, but its turn came too late.
             if self.queue.is_late(since_ns, began_ns) {
                 let refusal = self.shed();
@@ -247,11 +247,7 @@ impl<P: Platform> Core<P> {
                 self.answer(token, Err(gone));
                 continue;
             }
-            if are_rows_read {
-                self.run_warm(job, token);
-            } else {
-                self.run(job, token);
-            }
+            self.run(job, token);
             if self.platform.monotonic_ns() - began_ns >= ROUND_NS {
                 break;
             }
@@ -259,15 +255,8 @@ impl<P: Platform> Core<P> {
         !self.queue.is_empty()
     }
 
-    /// Runs a request, once memory has its entity.
-    fn run(&mut self, job: Job, token: Token) {
-        if let Some((job, token)) = self.put_aside(job, token) {
-            self.run_warm(job, token);
-        }
-    }
-
     /// Runs a request now.
-    fn run_warm(&mut self, job: Job, token: Token) {
+    fn run(&mut self, job: Job, token: Token) {
         // The shard may have moved while the request waited.
         if self.is_elsewhere(&job) {
             let now_ns = self.platform.monotonic_ns();
@@ -326,7 +315,6 @@ impl<P: Platform> Core<P> {
             Event::Fetch(ticket, request) => self.fetch(ticket, request),
             Event::Exchange(ticket, turn) => self.exchange(ticket, turn),
             Event::Offloaded(ticket, result) => self.resume(ticket, result),
-            Event::Adopt(unplaced, shard) => self.adopt_after_read(unplaced, shard),
         }
     }
 

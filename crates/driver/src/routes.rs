@@ -38,10 +38,7 @@ impl<P: Platform> Core<P> {
                 }
                 if owner == self.options.index {
                     let Some(unplaced) = self.with_time_of(unplaced, shard) else { return };
-                    if let Some(unplaced) = self.put_route_aside(unplaced, shard) {
-                        self.adopt(unplaced, shard);
-                    }
-                    return;
+                    return self.adopt(unplaced, shard);
                 }
                 let call = self.with_world(None, |_, world| unplaced.cancel(world));
                 if let Ok(Some((to, call))) = call {
@@ -76,16 +73,6 @@ impl<P: Platform> Core<P> {
             self.adopted.insert(unplaced.nonce(), shard);
         }
         self.give(shard, Input::Adopt(unplaced));
-    }
-
-    /// The rows of what a route calls first were read beside the core.
-    pub(crate) fn adopt_after_read(&mut self, unplaced: UnplacedRoute, shard: ShardId) {
-        // The shard may have moved meanwhile.
-        if self.is_replicated() && !self.takes_requests(shard) {
-            self.route_goes_on(unplaced, shard);
-        } else {
-            self.adopt(unplaced, shard);
-        }
     }
 
     /// A route's first call is for a shard that is not open here: it begins again where that is.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId};
+use millrace_store::ColdRows;
 
 use crate::execution::UnplacedRoute;
 use crate::peer::PeerMessage;
@@ -23,6 +24,8 @@ pub enum Input {
     Adopt(UnplacedRoute),
     /// Work that was offloaded has ended.
     Complete(OffloadTicket, Result<Bytes, Error>),
+    /// Rows that were read beside the shard.
+    Rows(ColdRows),
     /// Everything up to this entry of the shard is durable: release what waited for it.
     Durable(Lsn),
     /// A message from another shard has arrived, perhaps not for the first time.

@@ -6,8 +6,8 @@ mod tests;
 use std::collections::BTreeSet;
 
 use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
-use millrace_func::{Answer, Catalog, HandlerId, Program};
-use millrace_store::{ColdRead, Store, StoreError};
+use millrace_func::{Answer, HandlerId, Program};
+use millrace_store::{Store, StoreError};
 
 use crate::bookkeeping::Bookkeeping;
 use crate::context::{Rows, stopped_for};
@@ -202,15 +202,6 @@ impl Shard {
         if self.is_stopped() { None } else { self.execution.fast_read(query, key, input, &mut self.rows, world) }
     }
 
-    /// What has to be read beside the shard before memory can answer for the entity of a call.
-    #[must_use]
-    pub fn cold_read(&self, handler: HandlerId, key: &[u8], catalog: &Catalog) -> Option<ColdRead> {
-        if self.is_stopped() || !self.rows.may_be_cold() {
-            return None;
-        }
-        self.rows.cold_read(catalog.entity(handler, key)?)
-    }
-
     /// Takes an input, and runs what it made runnable, a bounded amount. The rest is due at once, as [`Shard::is_due`] says.
     pub fn handle(&mut self, input: Input, world: &mut World<'_>) {
         match (input, &self.stopped) {
@@ -239,6 +230,7 @@ impl Shard {
             Input::Send(to, invoke, delay_ms) => execution.accept_send(to, &invoke, delay_ms, &mut context),
             Input::Adopt(unplaced) => execution.adopt(unplaced, &mut context),
             Input::Complete(ticket, result) => execution.complete(&ticket, result, &mut context),
+            Input::Rows(rows) => execution.rows_read(rows, &mut context),
             Input::Peer(message) => execution.hear_peer(message, &mut context),
             Input::PeerOpened { shard, incarnation } => execution.peer_opened(shard, incarnation, &mut context),
             Input::Detour(shards) => execution.takes_detour(&shards, &mut context),

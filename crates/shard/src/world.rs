@@ -3,6 +3,7 @@
 use millrace_base::{Error, ShardId, UnixMillis, limits};
 use millrace_format::Entry;
 use millrace_func::{ActivationId, Catalog, Engine, FetchRequest, Limits, LogLevel, Offload, Program, WorkerTurn};
+use millrace_store::{ColdRead, ColdRows};
 use slab::Slab;
 
 use crate::peer::PeerMessage;
@@ -33,6 +34,12 @@ pub trait Outputs {
     /// Sends a request to a server outside; its response comes back through `Input::Complete`, as
     /// `Host::fetch` describes it.
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest);
+
+    /// Reads rows that memory lacks: at once, or beside the shard where the disk has to be waited for. Those come through
+    /// `Input::Rows`, once.
+    fn read_rows(&mut self, read: ColdRead) -> Option<ColdRows> {
+        Some(read.read())
+    }
 
     /// Sends frames to a worker; its turn comes back through `Input::Complete`.
     fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn);

@@ -33,9 +33,11 @@ impl Node {
 mod tests {
     use std::sync::Arc;
 
-    use millrace_base::{ShardId, shard_of_key};
+    use millrace_api::StateFields;
+    use millrace_base::{EntityKey, ShardId, shard_of_key};
     use millrace_driver::{FastRead, Job, Submitted};
-    use millrace_shard::{Invoke, Reply, RequestInfo, Token};
+    use millrace_shard::question::ReadState;
+    use millrace_shard::{Input, Invoke, Reply, RequestInfo, Token};
 
     use super::super::{Machine, Node, Setup};
     use crate::clock::SimClock;
@@ -46,14 +48,15 @@ mod tests {
     const A: &str = "{x}a";
     const B: &str = "{x}b";
     const C: &str = "{x}c";
+    /// One that has no rows, which is known.
+    const WARM: &str = "{x}d";
 
     fn shard() -> ShardId {
         shard_of_key(A.as_bytes(), 2)
     }
 
-    /// What [`Reads::go_on`](crate::reads::Reads::go_on) makes of these choices, if one is asked for.
+    /// What [`Reads::go_on`](crate::reads::Reads::go_on) makes of this choice, if one is asked for.
     const READ_AND_KEEP: u64 = 1;
-    const READ_AND_GIVE_THE_SECOND: u64 = 5 + (1 << 8);
 
     struct World {
         node: Node,
@@ -87,7 +90,7 @@ mod tests {
             assert!(written.iter().all(|token| world.reply(*token).is_some()));
             world.forget();
             // The core reads one by itself, and finds whether that is quick.
-            let tried = world.call("{x}d", get());
+            let tried = world.call(WARM, get());
             assert_eq!(world.reply(tried).as_deref(), Some("null"));
             world
         }
@@ -114,6 +117,30 @@ mod tests {
             while store.settle(usize::MAX) {}
             store.evict(0);
             assert!(store.may_be_cold());
+        }
+
+        fn entity(&self, key: &str) -> EntityKey {
+            let catalog = self.node.catalog();
+            let (program, service) = catalog.service(Some(APP), "counter").expect("a service");
+            let (handler, _) = catalog.handler(program, service, "run").expect("a handler");
+            catalog.entity(handler, key.as_bytes()).expect("an entity")
+        }
+
+        fn load(&mut self, key: &str) {
+            let entity = self.entity(key);
+            self.node.store(shard()).get(&entity, b"count").expect("it is read");
+        }
+
+        fn look_at(&mut self, key: &str) -> Token {
+            let token = self.token();
+            let question = ReadState { entity: self.entity(key), fields: StateFields::All }.into();
+            self.node.request(0, token, Job::Ask { shard: shard(), question });
+            token
+        }
+
+        fn has_reply(&mut self, token: Token) -> bool {
+            self.end_rounds();
+            self.node.output.replies.iter().any(|(to, _)| *to == token)
         }
 
         fn token(&mut self) -> Token {
@@ -187,16 +214,98 @@ mod tests {
         let mut world = World::with_cold_counters();
         let early = world.call(A, get());
         world.node.read_one(0, READ_AND_KEEP);
-        // A transaction reaches the entity by another way meanwhile, and changes it.
-        let add = Callee::run("counter", A, Script::new().add("count", 1));
-        let changing = world.call(B, Script::new().call(add));
-        world.node.read_one(0, READ_AND_GIVE_THE_SECOND);
+        // The core reads it by itself meanwhile, as it does when too many wait, and it is changed.
+        world.load(A);
+        let changing = world.call(A, Script::new().add("count", 1));
         world.rest();
         assert!(world.reply(changing).is_some());
         world.forget();
         assert_eq!((world.reply(early), world.reads_under_way()), (None, 1), "what was read first is still on its way");
         world.node.read_all(0);
         assert_eq!(world.reply(early).as_deref(), Some("8"));
+    }
+
+    #[test]
+    fn a_call_within_a_transaction_waits_for_rows_while_the_core_serves_others() {
+        let mut world = World::with_cold_counters();
+        let add = Callee::run("counter", A, Script::new().add("count", 1));
+        let adding = world.call(WARM, Script::new().call(add));
+        assert_eq!((world.reply(adding), world.reads_under_way()), (None, 1));
+        let read = world.job("read", WARM, get());
+        let token = world.token();
+        world.node.request(0, token, read);
+        assert_eq!(world.reply(token).as_deref(), Some("null"));
+        world.node.read_all(0);
+        world.rest();
+        assert!(world.reply(adding).is_some());
+        let now = world.call(A, get());
+        assert_eq!(world.reply(now).as_deref(), Some("8"));
+    }
+
+    #[test]
+    fn calls_beside_each_other_have_their_rows_read_beside_each_other() {
+        let mut world = World::with_cold_counters();
+        let gets = [A, B, A].map(|key| Callee::read("counter", key, get()));
+        let reading = world.call(WARM, Script::new().all(gets));
+        assert_eq!((world.reply(reading), world.reads_under_way()), (None, 2));
+        world.node.read_all(0);
+        assert_eq!(world.reply(reading).as_deref(), Some("[7,7,7]"));
+    }
+
+    #[test]
+    fn a_message_waits_for_rows() {
+        let mut world = World::with_cold_counters();
+        let add = Callee::run("counter", A, Script::new().add("count", 1));
+        let sending = world.call(WARM, Script::new().send(add, 0));
+        world.rest();
+        assert!(world.reply(sending).is_some());
+        assert_eq!(world.reads_under_way(), 1);
+        assert!(!world.node.core(0).is_quiet(), "it is under way");
+        world.node.read_all(0);
+        let now = world.call(A, get());
+        world.rest();
+        assert_eq!(world.reply(now).as_deref(), Some("8"));
+    }
+
+    #[test]
+    fn a_look_at_state_waits_for_rows() {
+        let mut world = World::with_cold_counters();
+        let asked = world.look_at(A);
+        assert_eq!((world.has_reply(asked), world.reads_under_way()), (false, 1));
+        world.node.read_all(0);
+        assert!(world.has_reply(asked));
+    }
+
+    #[test]
+    fn who_waits_for_rows_is_answered_when_the_shard_stops() {
+        let mut world = World::with_cold_counters();
+        let add = Callee::run("counter", B, Script::new().add("count", 1));
+        let tokens = [world.call(A, get()), world.call(WARM, Script::new().call(add))];
+        assert_eq!(world.reads_under_way(), 2);
+        world.node.core(0).give(shard(), Input::Stop("a test".to_owned()));
+        world.end_rounds();
+        for token in tokens {
+            assert!(world.node.output.replies.iter().any(|(to, reply)| *to == token && reply.is_err()));
+        }
+        world.node.read_all(0);
+        assert!(world.node.core(0).is_idle());
+    }
+
+    #[test]
+    fn a_transaction_that_gave_up_waiting_for_rows_does_not_go_on_with_them() {
+        let mut world = World::with_cold_counters();
+        let add = Callee::run("counter", A, Script::new().add("count", 1));
+        let waiting = world.call(WARM, Script::new().call(add));
+        for _ in 0..2_000 {
+            world.clock.advance(10);
+            world.node.tick();
+        }
+        world.end_rounds();
+        let refused = |(to, reply): &(Token, Result<Reply, _>)| *to == waiting && reply.is_err();
+        assert!(world.node.output.replies.iter().any(refused));
+        world.node.read_all(0);
+        let now = world.call(A, get());
+        assert_eq!(world.reply(now).as_deref(), Some("7"));
     }
 
     #[test]

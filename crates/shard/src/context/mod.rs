@@ -9,7 +9,7 @@ mod held;
 
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, shard_of_key};
 use millrace_format::{DecodeError, Entry, Write};
-use millrace_store::{ColdRead, Store, StoreError};
+use millrace_store::{Store, StoreError};
 
 use crate::clock::ShardClock;
 use crate::options::ShardOptions;
@@ -104,16 +104,6 @@ impl Rows {
     /// Whether a read of an entity would wait for the disk.
     pub(crate) fn is_cold(&self, entity: &EntityKey) -> bool {
         self.store.is_cold(entity)
-    }
-
-    /// Whether any entity can be cold.
-    pub(crate) fn may_be_cold(&self) -> bool {
-        self.store.may_be_cold()
-    }
-
-    /// What has to be read beside the shard before memory can answer for an entity.
-    pub(crate) fn cold_read(&self, entity: EntityKey) -> Option<ColdRead> {
-        self.store.cold_read(entity)
     }
 
     /// Everything up to here is durable.

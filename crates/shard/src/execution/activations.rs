@@ -68,6 +68,14 @@ pub(super) struct PendingCall {
     /// How deep the callee will be.
     pub depth: usize,
     pub call: NestedCall,
+    /// It waits for the rows of its entity, or has waited for them.
+    pub waits_for_rows: bool,
+}
+
+impl PendingCall {
+    pub(crate) fn new(parent: Parent, owner: Option<Owner>, depth: usize, call: NestedCall) -> Self {
+        Self { parent, owner, depth, call, waits_for_rows: false }
+    }
 }
 
 /// What the transaction does next.

@@ -370,7 +370,7 @@ fn pass_on(
         transaction.note_callers(&call);
         let PeerCall { number, depth, call, .. } = call;
         let parent = Parent::Shard(number);
-        transaction.ready.push_back(Action::Call(PendingCall { parent, owner: Some(number), depth, call }));
+        transaction.ready.push_back(Action::Call(PendingCall::new(parent, Some(number), depth, call)));
     }
 }
 

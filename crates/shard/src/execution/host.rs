@@ -267,7 +267,7 @@ impl Host for TurnHost<'_, '_> {
         self.transaction.call_count += 1;
         let (caller, depth, operation) = self.next_operation()?;
         let parent = Parent::ActivationId(caller, operation);
-        let call = PendingCall { parent, owner: Some(caller), depth: depth + 1, call };
+        let call = PendingCall::new(parent, Some(caller), depth + 1, call);
         self.transaction.ready.push_back(Action::Call(call));
         Ok(operation)
     }

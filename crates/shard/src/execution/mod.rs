@@ -2,7 +2,7 @@
 //!
 //! `start.rs` starts what comes in, `run.rs` runs it, `commit.rs` ends it. `host.rs` is the world as
 //! a handler sees it, `answers.rs` what was answered before. `lost.rs` begins again what a worker has lost, `slots.rs`
-//! lets what runs there begin.
+//! lets what runs there begin. `cold.rs` lets it wait for rows from the disk.
 //! `coordinate.rs` and `participate.rs` do what messages of other shards mean, as [`crate::coordination`] and
 //! [`crate::participation`] say it.
 //! `opened.rs` says what it means that another shard was opened anew, `gate.rs` when this one may write after it was.
@@ -10,6 +10,7 @@
 
 mod activations;
 mod answers;
+mod cold;
 mod commit;
 mod coordinate;
 mod cpu;
@@ -48,6 +49,7 @@ use crate::participation::Participations;
 use crate::peer::{PeerBody, PeerMessage};
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
+use cold::ColdEntities;
 use gate::Gate;
 use lost::LostTransactions;
 use origin::Origin;
@@ -108,6 +110,8 @@ pub(crate) struct Execution {
     lost: LostTransactions,
     /// Those that have no slot on a worker yet.
     without_slot: WithoutSlot,
+    /// Those whose rows are being read.
+    cold: ColdEntities,
     /// Those that let others have a turn, in order. What has gone on meanwhile, or ended, is passed over.
     yielded: VecDeque<u64>,
     /// Entities whose queue may have become runnable.
@@ -142,6 +146,7 @@ impl Execution {
             parked: BTreeMap::new(),
             lost: LostTransactions::new(),
             without_slot: WithoutSlot::new(),
+            cold: ColdEntities::default(),
             yielded: VecDeque::new(),
             freed: VecDeque::new(),
             coordinator: Coordinator::recover(rows)?,
@@ -162,7 +167,7 @@ impl Execution {
 
     /// Transactions that wait in the middle or for their first entity.
     pub(crate) fn waiting(&self) -> usize {
-        self.suspended.len() + self.parked.len() + self.lost.len() + self.without_slot.len()
+        self.suspended.len() + self.parked.len() + self.lost.len() + self.without_slot.len() + self.cold.starts()
     }
 
     /// Entities held by suspended transactions, or queued for.
@@ -182,16 +187,10 @@ impl Execution {
 
     /// How many of those that wait here run in `program`, or will need it.
     pub(crate) fn count_in(&self, program: Program) -> usize {
-        let of = |origin: &Origin| match origin {
-            Origin::Call(_, invoke) => invoke.handler.program == program,
-            Origin::Route(_, call) => call.route.id.program == program,
-            Origin::Participation { begin, .. } => begin.program == program,
-            Origin::WorkflowCall { call, .. } => call.handler.program == program,
-            Origin::Message { .. } | Origin::Read { .. } => false,
-        };
-        self.parked.values().filter(|parked| of(&parked.origin)).count()
-            + self.lost.values().filter(|lost| of(&lost.origin)).count()
-            + self.without_slot.values().filter(|origin| of(origin)).count()
+        let parked = self.parked.values().map(|parked| &parked.origin);
+        let origins = parked.chain(self.lost.values().map(|lost| &lost.origin)).chain(self.without_slot.values());
+        let origins = origins.chain(self.cold.origins());
+        origins.filter(|origin| origin.program() == Some(program)).count()
             + self.suspended.values().filter(|suspended| suspended.transaction.needs_program(program)).count()
     }
 
@@ -336,7 +335,8 @@ impl Execution {
         for (_, lost) in std::mem::take(&mut self.lost) {
             self.stop_one(lost.origin, None, error, context);
         }
-        for (_, origin) in std::mem::take(&mut self.without_slot) {
+        let without_slot = std::mem::take(&mut self.without_slot).into_values();
+        for origin in without_slot.chain(std::mem::take(&mut self.cold).into_origins()) {
             self.stop_one(origin, None, error, context);
         }
         for (_, suspended) in std::mem::take(&mut self.suspended) {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_api::StateFields;
 use millrace_base::{IdempotencyKey, ShardId, TransactionId, UnixMillis};
-use millrace_func::{NestedCall, RouteReply, WorkerSlot, sha256};
+use millrace_func::{NestedCall, Program, RouteReply, WorkerSlot, sha256};
 
 use crate::locks::Age;
 use crate::peer::Begin;
@@ -81,6 +81,17 @@ impl Origin {
             text.extend_from_slice(part);
         }
         sha256(&text).first_chunk().map(|bits| u64::from_le_bytes(*bits))
+    }
+
+    /// The app version that it runs in, where that is settled before it begins.
+    pub(crate) fn program(&self) -> Option<Program> {
+        match self {
+            Origin::Call(_, invoke) => Some(invoke.handler.program),
+            Origin::Route(_, call) => Some(call.route.id.program),
+            Origin::Participation { begin, .. } => Some(begin.program),
+            Origin::WorkflowCall { call, .. } => Some(call.handler.program),
+            Origin::Message { .. } | Origin::Read { .. } => None,
+        }
     }
 
     /// When it began, and what names it.

@@ -56,7 +56,7 @@ fn take_call(
     }
     transaction.note_callers(&call);
     let parent = Parent::Shard(call.number);
-    let pending = PendingCall { parent, owner: Some(call.number), depth: call.depth, call: call.call };
+    let pending = PendingCall::new(parent, Some(call.number), call.depth, call.call);
     transaction.ready.push_back(Action::Call(pending));
 }
 

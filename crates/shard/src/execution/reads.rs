@@ -100,7 +100,13 @@ impl Execution {
             let origin = Origin::Read { to, begun, fields };
             return self.park(origin, entity.clone(), false, context.world);
         }
-        answer_read(to, entity, &fields, &mut context.context());
+        if !context.rows.is_cold(entity) {
+            return answer_read(to, entity, &fields, &mut context.context());
+        }
+        let origin = Origin::Read { to, begun: begun(context.world), fields };
+        if let Some(Origin::Read { to, fields, .. }) = self.with_rows(origin, entity, context) {
+            answer_read(to, entity, &fields, &mut context.context());
+        }
     }
 
     /// Answers whether any entity of a service is here, or may come of what is under way. What has

@@ -114,6 +114,7 @@ impl Execution {
         let is_waiting = transaction.cpu.has_yielded
             || !transaction.outside.is_empty()
             || !transaction.blocked.is_empty()
+            || transaction.waits_for_rows()
             || transaction.awaits_away()
             || role.is_waiting();
         match (role, transaction.result.take()) {
@@ -202,7 +203,7 @@ impl Execution {
         &mut self,
         role: &mut Role,
         transaction: &mut Transaction,
-        pending: PendingCall,
+        mut pending: PendingCall,
         context: &mut ExecutionContext<'_, '_>,
     ) -> Next {
         if let Some(own) = transaction.unlocked() {
@@ -230,7 +231,7 @@ impl Execution {
             return Next::GoOn;
         }
         if transaction.waits_behind_own(&entity, &pending) {
-            transaction.behind_own.push(pending);
+            transaction.put_aside.push(pending);
             return Next::GoOn;
         }
         let kind = context.world.catalog.kind(pending.call.handler);
@@ -250,6 +251,10 @@ impl Execution {
                 }
                 Grant::Die => return Next::Die(entity, is_exclusive),
             }
+        }
+        if self.waits_for_rows(&entity, (&mut pending, transaction.nonce()), context) {
+            transaction.put_aside.push(pending);
+            return Next::GoOn;
         }
         let touched = transaction.touch(entity, is_exclusive);
         let activation = transaction.add_callee(touched, kind, &pending, context.world);

@@ -96,6 +96,7 @@ impl Execution {
         if kind == HandlerKind::Transaction && answers_call(&origin, &entity, context) {
             return;
         }
+        let Some(origin) = self.with_rows(origin, &entity, context) else { return };
         self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, context);
     }
 
@@ -161,6 +162,7 @@ impl Execution {
                 let origin = Origin::Message { field, begun: begun(context.world), slot: WorkerSlot::default() };
                 if let Some(origin) = self.with_slot(origin, context)
                     && !self.parks(&origin, &root.0, root.1, context)
+                    && let Some(origin) = self.with_rows(origin, &root.0, context)
                 {
                     self.run_root(origin, root, Vec::new(), Role::Alone, context);
                 }
@@ -203,7 +205,11 @@ impl Execution {
         }
         match entity {
             Some(entity) if self.parks(&origin, &entity, kind, context) => {}
-            Some(entity) => self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, context),
+            Some(entity) => {
+                if let Some(origin) = self.with_rows(origin, &entity, context) {
+                    self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, context);
+                }
+            }
             None => {
                 let error = Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
                 self.fail_origin(origin, error, context);
@@ -227,7 +233,7 @@ impl Execution {
         transaction.takes_locks = true;
         transaction.held = held;
         transaction.is_spread = !role.is_alone();
-        let pending = PendingCall { parent: Parent::Nobody, owner: None, depth: 0, call };
+        let pending = PendingCall::new(Parent::Nobody, None, 0, call);
         self.call_away(&mut role, &mut transaction, to, pending, context);
         self.drive(role, transaction, context);
     }

@@ -80,8 +80,8 @@ pub(super) struct Transaction {
     pub may_wait_for_older: bool,
     /// Calls that other shards have made to this one, with the calls they are nested in, where that was told.
     pub callers: BTreeMap<CallNumber, Vec<CallNumber>>,
-    /// Calls that wait until what runs on their entity in this very transaction has ended.
-    pub behind_own: Vec<PendingCall>,
+    /// Calls that wait until what runs on their entity in this very transaction has ended, or for rows.
+    pub put_aside: Vec<PendingCall>,
     /// Calls that wait for an entity.
     pub blocked: Vec<(EntityKey, PendingCall)>,
     /// Entities it need not wait for any more, because who wanted them has failed.
@@ -125,7 +125,7 @@ impl Transaction {
             held: Vec::new(),
             may_wait_for_older: false,
             callers: BTreeMap::new(),
-            behind_own: Vec::new(),
+            put_aside: Vec::new(),
             blocked: Vec::new(),
             unwanted: Vec::new(),
             result: None,
@@ -234,7 +234,7 @@ impl Transaction {
         let index = self.activations.iter().position(|state| state.activation == activation);
         let index = index.expect("the frame that has had its turn is one of the transaction's");
         let ended = self.activations.remove(index);
-        self.ready.extend(self.behind_own.drain(..).map(Action::Call));
+        self.take_up_put_aside();
         if let Err(error) = &result
             && (matches!(error.code, ErrorCode::CpuLimit | ErrorCode::MemoryLimit) || error.code.is_lost_attempt())
         {
@@ -263,7 +263,7 @@ impl Transaction {
     fn hand_over(&mut self, ended: Instance, owner: Option<Owner>) {
         let owners = self.undo.iter_mut().map(|(owner, _)| owner);
         let owners = owners.chain(self.activations.iter_mut().map(|state| &mut state.owner));
-        let owners = owners.chain(self.behind_own.iter_mut().map(|call| &mut call.owner));
+        let owners = owners.chain(self.put_aside.iter_mut().map(|call| &mut call.owner));
         let owners = owners.chain(self.blocked.iter_mut().map(|(_, call)| &mut call.owner));
         let owners = owners.chain(self.away.iter_mut().map(|call| &mut call.owner));
         let owners = owners.chain(self.ready.iter_mut().filter_map(|action| match action {
@@ -306,7 +306,7 @@ impl Transaction {
         self.away = away;
         let taken_back: Vec<AwayCall> = taken_back;
         self.to_take_back.extend(taken_back.into_iter().map(|call| call.number));
-        self.behind_own.retain(|call| !is_owned(call.owner));
+        self.put_aside.retain(|call| !is_owned(call.owner));
         self.outside.retain(|(instance, _)| !ended.contains(instance));
         let (dropped, blocked) =
             std::mem::take(&mut self.blocked).into_iter().partition(|(_, call)| is_owned(call.owner));
@@ -378,13 +378,23 @@ impl Transaction {
         let is_for = |action: &Action| matches!(action, Action::Call(call) if call.owner == Some(owner));
         self.activations.iter().any(|state| state.owner == Some(owner))
             || self.blocked.iter().any(|(_, call)| call.owner == Some(owner))
-            || self.behind_own.iter().any(|call| call.owner == Some(owner))
+            || self.put_aside.iter().any(|call| call.owner == Some(owner))
             || self.ready.iter().any(is_for)
     }
 
     /// Puts off whatever is ready: something is being taken back elsewhere.
     pub(crate) fn put_off(&mut self) {
         self.deferred.append(&mut self.ready);
+    }
+
+    /// Looks again at the calls that were put aside.
+    pub(crate) fn take_up_put_aside(&mut self) {
+        self.ready.extend(self.put_aside.drain(..).map(Action::Call));
+    }
+
+    /// Whether a call waits for rows of its entity.
+    pub(crate) fn waits_for_rows(&self) -> bool {
+        self.put_aside.iter().any(|call| call.waits_for_rows)
     }
 
     /// Takes up again what was put off.
@@ -411,7 +421,7 @@ impl Transaction {
         self.activations.clear();
         self.ready.clear();
         self.outside.clear();
-        self.behind_own.clear();
+        self.put_aside.clear();
         self.blocked.clear();
         self.held.clear();
         self.cpu.has_yielded = false;
@@ -424,7 +434,7 @@ impl Transaction {
         self.program == program
             || self.activations.iter().any(|state| state.program == program)
             || self.blocked.iter().any(|(_, call)| is_called(call))
-            || self.behind_own.iter().any(is_called)
+            || self.put_aside.iter().any(is_called)
             || self.ready.iter().any(is_next)
     }
 
@@ -483,6 +493,7 @@ impl Transaction {
     pub(crate) fn is_quiet(&self) -> bool {
         self.activations.is_empty()
             && self.ready.is_empty()
+            && self.put_aside.is_empty()
             && self.blocked.is_empty()
             && self.outside.is_empty()
             && !self.awaits_away()

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, shard_of_key};
-use millrace_func::{ActivationId, HandlerId, HandlerKind, OperationId, Program, RouteReply, Start};
+use millrace_func::{ActivationId, HandlerKind, OperationId, Program, RouteReply, Start};
 
 use super::answers::{answers_from_result, route_scope};
 use super::commit::as_reply;
@@ -99,12 +99,6 @@ impl UnplacedRoute {
             Some(Ok(output)) => UnplacedStep::Done(self.token(), Ok(as_reply(output))),
             _ => UnplacedStep::Waiting(self),
         }
-    }
-
-    /// What it calls first: the handler, and the key of the entity.
-    #[must_use]
-    pub fn first_call(&self) -> Option<(HandlerId, &[u8])> {
-        self.transaction.first_call().map(|call| (call.handler, &*call.key))
     }
 
     /// The invocation's nonce, under which offloaded work reports back.

@@ -1,0 +1,160 @@
+//! Transactions that wait for an entity's rows, which memory does not hold and which are read beside the shard.
+//!
+//! One that has yet to start waits with its origin. One in the middle is suspended, and the call that is for the entity is
+//! put aside. Neither holds the entity meanwhile: it looks at the locks when the rows are there. Each waits once. If the rows
+//! do not count by then, or memory has let go of them again, the shard reads them itself. To wait once more could go on for
+//! ever. The blocks that they are in were read a moment ago, so that is quick.
+//!
+//! Those that come for the same entity meanwhile wait for the same read, and go on in the order in which they came. Whoever
+//! comes when the rows are in memory does not wait for those that came before: what is under way together has no order.
+
+use std::collections::BTreeMap;
+
+use millrace_base::{EntityKey, Error, ErrorCode, limits};
+use millrace_store::ColdRows;
+
+use super::origin::Origin;
+use super::reads::answer_read;
+use super::transaction::PendingCall;
+use super::{Execution, ExecutionContext, Role, Suspended};
+
+/// Who waits for rows.
+enum Waiting {
+    /// A transaction that has yet to start.
+    Start(Box<Origin>),
+    /// A suspended one, by its nonce.
+    Call(u64),
+}
+
+/// Entities that are being read, and who waits for each.
+#[derive(Default)]
+pub(super) struct ColdEntities {
+    waiting: BTreeMap<EntityKey, Vec<Waiting>>,
+    starts: usize,
+}
+
+impl ColdEntities {
+    fn is_read(&self, entity: &EntityKey) -> bool {
+        self.waiting.contains_key(entity)
+    }
+
+    fn take(&mut self, entity: &EntityKey) -> Vec<Waiting> {
+        let waiting = self.waiting.remove(entity).unwrap_or_default();
+        self.starts -= waiting.iter().filter(|one| matches!(one, Waiting::Start(_))).count();
+        waiting
+    }
+
+    /// How many transactions wait that have yet to start.
+    pub(super) fn starts(&self) -> usize {
+        self.starts
+    }
+
+    /// Transactions that have yet to start.
+    pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        self.waiting.values().flatten().filter_map(|one| match one {
+            Waiting::Start(origin) => Some(&**origin),
+            Waiting::Call(_) => None,
+        })
+    }
+
+    /// The same, when nobody waits any more.
+    pub(super) fn into_origins(self) -> impl Iterator<Item = Origin> {
+        self.waiting.into_values().flatten().filter_map(|one| match one {
+            Waiting::Start(origin) => Some(*origin),
+            Waiting::Call(_) => None,
+        })
+    }
+}
+
+impl Execution {
+    /// The transaction, if it can start. `None`: it starts once the rows of its entity are in memory, or has been refused.
+    pub(super) fn with_rows(
+        &mut self,
+        origin: Origin,
+        entity: &EntityKey,
+        context: &mut ExecutionContext<'_, '_>,
+    ) -> Option<Origin> {
+        if !context.rows.is_cold(entity) {
+            return Some(origin);
+        }
+        if self.cold.starts >= limits::COLD_STARTS {
+            if matches!(origin, Origin::Call(..)) {
+                let error =
+                    Error::new(ErrorCode::Overloaded, "too many calls wait for entities that are read from the disk");
+                self.fail_origin(origin, error, context);
+                return None;
+            }
+            return Some(origin);
+        }
+        if !self.is_being_read(entity, context) {
+            return Some(origin);
+        }
+        self.cold.starts += 1;
+        self.cold.waiting.entry(entity.clone()).or_default().push(Waiting::Start(Box::new(origin)));
+        None
+    }
+
+    /// Whether a transaction's call has to wait for the rows of its entity: the transaction is told when they are there.
+    pub(super) fn waits_for_rows(
+        &mut self,
+        entity: &EntityKey,
+        (pending, nonce): (&mut PendingCall, u64),
+        context: &mut ExecutionContext<'_, '_>,
+    ) -> bool {
+        let has_waited = pending.waits_for_rows && !self.cold.is_read(entity);
+        pending.waits_for_rows = !has_waited && context.rows.is_cold(entity) && self.is_being_read(entity, context);
+        if pending.waits_for_rows {
+            let waiting = self.cold.waiting.entry(entity.clone()).or_default();
+            if !waiting.iter().any(|one| matches!(one, Waiting::Call(other) if *other == nonce)) {
+                waiting.push(Waiting::Call(nonce));
+            }
+        }
+        pending.waits_for_rows
+    }
+
+    /// Whether the rows of a cold entity are being read, or have to be. Not if they could be read at once.
+    fn is_being_read(&self, entity: &EntityKey, context: &mut ExecutionContext<'_, '_>) -> bool {
+        if self.cold.is_read(entity) {
+            return true;
+        }
+        let Some(read) = context.rows.store().cold_read(entity.clone()) else { return false };
+        let Some(rows) = context.world.outputs.read_rows(read) else { return true };
+        context.rows.store().take_rows(rows);
+        false
+    }
+
+    /// Rows that were read beside the shard are there: who waits for them goes on.
+    pub(crate) fn rows_read(&mut self, rows: ColdRows, context: &mut ExecutionContext<'_, '_>) {
+        let entity = rows.of().1.clone();
+        let waiting = self.cold.take(&entity);
+        context.rows.store().take_rows(rows);
+        for one in waiting {
+            match one {
+                Waiting::Start(origin) => self.start_with_rows(*origin, &entity, context),
+                Waiting::Call(nonce) => self.go_on_with_rows(nonce, context),
+            }
+        }
+    }
+
+    fn start_with_rows(&mut self, origin: Origin, entity: &EntityKey, context: &mut ExecutionContext<'_, '_>) {
+        match origin {
+            origin @ Origin::Read { .. } if self.locks.is_prepared(entity) => {
+                self.park(origin, entity.clone(), false, context.world);
+            }
+            Origin::Read { to, fields, .. } => answer_read(to, entity, &fields, &mut context.context()),
+            // One that does not start has been answered, or waits for its entity.
+            origin => drop(self.starts_again(origin, Vec::new(), Role::Alone, context)),
+        }
+    }
+
+    fn go_on_with_rows(&mut self, nonce: u64, context: &mut ExecutionContext<'_, '_>) {
+        // It may have failed meanwhile, or what made the call may have.
+        let waits = |one: &mut Suspended| one.transaction.waits_for_rows();
+        if self.suspended.get_mut(&nonce).is_some_and(waits)
+            && let Some(Suspended { role, mut transaction, .. }) = self.suspended.remove(&nonce)
+        {
+            transaction.take_up_put_aside();
+            self.drive(role, transaction, context);
+        }
+    }
+}
