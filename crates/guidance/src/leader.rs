@@ -252,22 +252,20 @@ impl Leader {
         }
     }
 
-    /// The replica that should own the shard: alive, on a node that stays. What counts then, in this order: the shard did not
-    /// break there, it has caught up, it is not to move, its node owns few shards.
+    /// The living replica that should own the shard. What counts, in this order: the shard did not break there, its node stays,
+    /// it has caught up, it is not to move, its node owns few shards. A shard without an owner goes to a node that is to go, too:
+    /// nobody else may be left to serve it. It is handed to one where the first four hold, or not at all: an heir that does not count
+    /// any more when its time comes cannot own it.
     fn best_owner(&self, next: &Guidance, shard: usize, hands_over: bool, other_than: u16) -> Option<u16> {
         let place = &next.shards[shard];
-        let may_own = |node: &u16| {
-            next.is_alive(*node)
-                && self.is_staying(next, *node)
-                && *node != other_than
-                && (!hands_over || self.is_caught_up(*node) && !self.has_stopped(*node, shard))
+        let order = |node: u16| {
+            let is_unfit = [self.has_stopped(node, shard), !self.is_staying(next, node), !self.is_caught_up(node)];
+            (is_unfit, !place.holders().contains(&node), next.owned_by(node), node)
         };
-        let is_leaving = |node: &u16| !place.holders().contains(node);
-        let order = |node: &u16| {
-            let has_stopped = self.has_stopped(*node, shard);
-            (has_stopped, !self.is_caught_up(*node), is_leaving(node), next.owned_by(*node), *node)
-        };
-        place.replicas.iter().copied().filter(may_own).min_by_key(order)
+        let others = place.replicas.iter().copied().filter(|node| next.is_alive(*node) && *node != other_than);
+        let best = others.map(order).min();
+        let may_own = |is_unfit: [bool; 3], is_to_move: bool| !hands_over || is_unfit == [false; 3] && !is_to_move;
+        best.filter(|(is_unfit, is_to_move, ..)| may_own(*is_unfit, *is_to_move)).map(|(_, _, _, node)| node)
     }
 
     fn overcome_obstacles(&mut self, now_ns: u64, guidance: &Guidance, next: &mut Guidance) {

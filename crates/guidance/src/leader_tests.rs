@@ -311,7 +311,19 @@ fn a_shard_that_broke_at_a_node_that_goes_is_served_elsewhere() {
     assert!(after.owner != 2 && after.next == 0, "{after:?}");
 }
 
-/// The same for an owner that cannot serve for another reason.
+/// All others that hold its log are to go as well.
+#[test]
+fn a_shard_without_an_owner_goes_to_a_node_that_is_to_go_if_no_other_is_left() {
+    let mut cluster = Cluster::new(3, 3);
+    cluster.run_ms(1_000);
+    let at = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    cluster.leaving.extend([1, 3]);
+    cluster.speaking.remove(&2);
+    cluster.run_ms(1_000);
+    assert_ne!(cluster.guidance.shards[at].owner, 2);
+}
+
+/// An owner that cannot serve for another reason cannot hand on either.
 #[test]
 fn an_heir_gets_what_its_owner_does_not_serve() {
     let mut cluster = Cluster::new(3, 3);

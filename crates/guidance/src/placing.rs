@@ -79,7 +79,7 @@ fn spread(next: &mut Guidance, stuck: &BTreeSet<usize>) -> bool {
     for shard in 0..next.shards.len() {
         let place = &next.shards[shard];
         let before = doubled(next, place.replicas.iter().copied());
-        if before == 0 || !place.wanted.is_empty() || place.owner == 0 || stuck.contains(&shard) {
+        if before == 0 || !may_change(place) || place.owner == 0 || stuck.contains(&shard) {
             continue;
         }
         let free = || next.nodes.keys().copied().filter(|node| may_hold(next, *node) && !place.concerns(*node));
@@ -101,9 +101,15 @@ fn may_hold(next: &Guidance, node: u16) -> bool {
     next.nodes.get(&node).is_some_and(|entry| entry.is_alive && !entry.is_draining && entry.incarnation > 0)
 }
 
+/// Whether it may be said anew who is to hold a shard's log. Not while it moves, nor while the shard is handed on: the heir has to
+/// count when its time comes.
+fn may_change(place: &ShardPlacement) -> bool {
+    place.wanted.is_empty() && place.next == 0
+}
+
 /// Who should hold a shard's log that some should not, or too few or too many do.
 fn mended(next: &Guidance, place: &ShardPlacement) -> Option<Vec<u16>> {
-    if !place.wanted.is_empty() || !next.is_alive(place.owner) {
+    if !may_change(place) || !next.is_alive(place.owner) {
         return None;
     }
     let mut wanted: BTreeSet<u16> = place.replicas.iter().copied().collect();
@@ -155,7 +161,7 @@ fn balance(next: &mut Guidance, stuck: &BTreeSet<usize>) -> bool {
 /// A shard whose log may move from a node to another one, and no rack holds it more often then.
 fn movable(next: &Guidance, (from, to): (u16, u16), stuck: &BTreeSet<usize>) -> Option<usize> {
     let can_move = |(shard, place): &(usize, &ShardPlacement)| {
-        place.wanted.is_empty()
+        may_change(place)
             && !stuck.contains(shard)
             && place.owner != 0
             && place.replicas.contains(&from)

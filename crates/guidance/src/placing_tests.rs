@@ -120,6 +120,8 @@ impl Cluster {
             };
             let moving = (0..).zip(&next.shards).filter(moves).count();
             assert!(moving <= 4, "{moving} logs move at once");
+            let keeps = |place: &crate::ShardPlacement| place.next == 0 || place.holders().contains(&place.next);
+            assert!(next.shards.iter().all(keeps), "an heir keeps the log");
             self.guidance = next;
         }
     }
@@ -143,6 +145,26 @@ impl Cluster {
         };
         self.guidance.shards.iter().zip(&self.held).all(is_said)
     }
+}
+
+/// Else it counts no more when its time comes, cannot own the shard, and the shard goes to and fro.
+#[test]
+fn a_shard_is_not_handed_to_a_node_that_is_to_lose_its_log() {
+    let mut cluster = Cluster::new(4, 1, 3);
+    cluster.run_ms(1_000);
+    let place = cluster.guidance.shards[0].clone();
+    let others: Vec<u16> = place.replicas.iter().copied().filter(|node| *node != place.owner).collect();
+    let free = (1..=4).find(|node| !place.replicas.contains(node)).expect("one of four");
+    let mut wanted = vec![place.owner, others[0], free];
+    wanted.sort_unstable();
+    cluster.guidance.shards[0].wanted = wanted;
+    // Nobody but the one that is to lose the log both stays and has it.
+    cluster.drain(place.owner);
+    cluster.drain(others[0]);
+    cluster.step();
+    assert_eq!(cluster.guidance.shards[0].next, 0);
+    cluster.run_ms(20_000);
+    assert!(cluster.guidance.shards[0].owner == free || cluster.guidance.shards[0].owner == others[1]);
 }
 
 #[test]

@@ -315,6 +315,7 @@ impl Cluster {
         assert_eq!(Guidance::decode(&next.encode()).as_ref(), Ok(&next), "all nodes can read it");
         for (shard, (before, after)) in before.shards.iter().zip(&next.shards).enumerate() {
             assert!(after.epoch >= before.epoch, "epochs only rise");
+            assert!(after.next == 0 || after.holders().contains(&after.next), "an heir keeps the log: {after:?}");
             for (epoch, owner) in [(after.epoch, after.owner), (after.epoch + 1, after.next)] {
                 if owner != 0 {
                     let first = *self.reigns.entry((shard, epoch)).or_insert(owner);
@@ -426,11 +427,7 @@ impl Cluster {
             }
             Some(_) => {}
             None if holders.is_subset(&log.voters) => {
-                let gone = log
-                    .voters
-                    .iter()
-                    .copied()
-                    .find(|node| !holders.contains(node) && ![run.0, place.next].contains(node));
+                let gone = log.voters.iter().copied().find(|node| !holders.contains(node) && *node != run.0);
                 gone.into_iter().for_each(|node| log.let_go(node));
             }
             None => log.learner = holders.difference(&log.voters).next().map(|node| (*node, copied_ns)),
