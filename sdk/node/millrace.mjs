@@ -1,7 +1,8 @@
 // A worker in plain Node.js: request and reply over HTTP/1.1, as docs/internals/worker-protocol.md says. Each turn runs
 // the handler from its start and feeds it the results so far, one at a time. stream.mjs has streams of HTTP/2 beside it.
-import { createHash, createHmac, timingSafeEqual } from "node:crypto";
+import { createHash } from "node:crypto";
 import { createServer } from "node:http";
+import { refusal, verifierOf } from "./signature.mjs";
 
 const START = 1, RESULT = 2, FIELDS = 6, SCAN = 0x21, CALL = 0x24, SEND = 0x25, SIGNAL = 0x26, FETCH = 0x27, SLEEP = 0x28, WAIT = 0x29;
 const SET = 0x22, DELETE = 0x23, STEP = 0x2a, STEP_END = 0x2b, COMPENSATE = 0x2c, RECORD = 0x2d, LOG = 0x2e, AWAIT = 0x2f;
@@ -255,15 +256,6 @@ const discovery = (services, mode) => ({
   })),
 });
 
-export function refusal(secret, request, body) {
-  const { "millrace-expires": expires = "", "millrace-attempt": attempt = "", "millrace-signature": given = "" } = request.headers;
-  if (!secret) return /^(::1|(::ffff:)?127\.)/.test(request.socket.remoteAddress ?? "") ? null : "a worker without a secret answers only this machine";
-  const lines = [request.method, request.url.split("?")[0], expires, attempt, createHash("sha256").update(body).digest("hex")];
-  const wanted = Buffer.from(`v1=${createHmac("sha256", secret).update(lines.map((line) => `${line}\n`).join("")).digest("hex")}`);
-  if (given.length !== wanted.length || !timingSafeEqual(Buffer.from(given), wanted)) return "the signature does not fit";
-  return /^\d+$/.test(expires) && Date.now() / 1000 <= Number(expires) ? null : "the signature has expired";
-}
-
 export const problem = (status, code, detail) => [status, "application/json", JSON.stringify({ code, detail })];
 export function handlerOf(services, start, { headers }) {
   if (!["1", "2", "3"].includes(headers["millrace-worker-protocol"])) throw new ProtocolError("this worker speaks the versions 1 to 3");
@@ -274,8 +266,8 @@ export function handlerOf(services, start, { headers }) {
   return fits ? (ctx, input) => handler.call(found.default, ctx, input) : missing;
 }
 
-async function answer(services, secret, mode, request, body) {
-  const path = request.url.split("?")[0], refused = refusal(secret, request, body);
+async function answer(services, fits, mode, request, body) {
+  const path = request.url.split("?")[0], refused = refusal(fits, request, body);
   if (refused) return problem(401, "worker-refused", refused);
   if (path.endsWith("/discovery")) return [200, "application/json", JSON.stringify(discovery(services, mode))];
   if (!path.endsWith("/invoke") || request.method !== "POST") return [404, "text/plain", "GET /discovery, POST /invoke"];
@@ -283,17 +275,18 @@ async function answer(services, secret, mode, request, body) {
   return [200, "application/vnd.millrace.worker", await new Attempt(start).turn(handlerOf(services, start, request), inputs)];
 }
 
-export function respond(services, secret, mode, request, response) {
+export function respond(services, fits, mode, request, response) {
   const parts = [];
   let length = 0;
   request.on("data", (part) => ((length += part.length) > BODY_LIMIT ? request.destroy() : parts.push(part)));
   request.on("end", async () => {
-    const [status, type, body] = await answer(services, secret, mode, request, Buffer.concat(parts)).catch((error) => problem(400, "worker-protocol", error.message));
+    const [status, type, body] = await answer(services, fits, mode, request, Buffer.concat(parts)).catch((error) => problem(400, "worker-protocol", error.message));
     response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) }).end(body);
   });
 }
 
 /** Serves services, each a module with `default` and perhaps `routes` and `schedules`; gives the HTTP server. */
-export function serve(services, { port = 8081, host = "127.0.0.1", secret = process.env.MILLRACE_WORKER_SECRET } = {}) {
-  return createServer((request, response) => respond(services, secret, "request-reply", request, response)).listen(port, host);
+export function serve(services, { port = 8081, host = "127.0.0.1", secret, publicKey } = {}) {
+  const fits = verifierOf({ secret, publicKey });
+  return createServer((request, response) => respond(services, fits, "request-reply", request, response)).listen(port, host);
 }

@@ -4,7 +4,8 @@ import { createServer } from "node:http";
 import * as http2 from "node:http2";
 import * as net from "node:net";
 import { createServer as createTlsServer } from "node:tls";
-import { Attempt, ProtocolError, Reader, frame, handlerOf, problem, readFrame, readInput, readStart, refusal, respond } from "./millrace.mjs";
+import { Attempt, ProtocolError, Reader, frame, handlerOf, problem, readFrame, readInput, readStart, respond } from "./millrace.mjs";
+import { refusal, verifierOf } from "./signature.mjs";
 
 const CANCEL = 3, PING = 4, HEARTBEAT = frame(0x33, Buffer.alloc(0)), HEADER_BYTES = 12;
 const CONTENT_TYPE = "application/vnd.millrace.worker";
@@ -146,11 +147,11 @@ function refuseUnread(stream, answer) {
   stream.close(http2.constants.NGHTTP2_NO_ERROR);
 }
 
-function serveStream({ services, secret, heard }, stream, request) {
+function serveStream({ services, fits, heard }, stream, request) {
   const frames = new Frames();
   let attempt;
   const begin = (first) => {
-    const refused = refusal(secret, request, first.whole);
+    const refused = refusal(fits, request, first.whole);
     if (refused) return refuseUnread(stream, problem(401, "worker-refused", refused));
     const start = readStart(first), handler = handlerOf(services, start, request);
     (attempt = new StreamAttempt(start, stream, heard)).begin(handler);
@@ -178,11 +179,11 @@ function serveStream({ services, secret, heard }, stream, request) {
 
 /** Serves services as `serve` of millrace.mjs does, and on streams too. With `tls`, an object with `cert` and `key`, all of it is
  *  over TLS. Gives the server. Its `drain()` takes nothing new, and settles once all that runs has ended. */
-export function serveStreams(services, { port = 8081, host = "127.0.0.1", secret = process.env.MILLRACE_WORKER_SECRET, tls } = {}) {
-  const worker = { services, secret, heard: new Set() }, connections = new Connections();
+export function serveStreams(services, { port = 8081, host = "127.0.0.1", secret, publicKey, tls } = {}) {
+  const worker = { services, fits: verifierOf({ secret, publicKey }), heard: new Set() }, connections = new Connections();
   const http1 = createServer((request, response) => {
     connections.began(request.socket, response);
-    respond(services, secret, "request-reply", request, response);
+    respond(services, worker.fits, "request-reply", request, response);
   });
   const over2 = http2.createServer({ settings: SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB });
   over2.on("stream", (stream, headers, _, rawHeaders) => {
@@ -193,7 +194,7 @@ export function serveStreams(services, { port = 8081, host = "127.0.0.1", secret
       return serveStream(worker, stream, { method, url, headers, socket: stream.session.socket });
     }
     const request = new http2.Http2ServerRequest(stream, headers, {}, rawHeaders);
-    respond(services, secret, isStream ? "stream" : "request-reply", request, new http2.Http2ServerResponse(stream));
+    respond(services, worker.fits, isStream ? "stream" : "request-reply", request, new http2.Http2ServerResponse(stream));
   });
   over2.on("session", (session) => {
     session.setLocalWindowSize(CONNECTION_WINDOW);

@@ -158,6 +158,14 @@ pub struct RouteInfo {
     pub path: String,
 }
 
+/// How requests to workers are signed without a secret that both ends have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerSignature {
+    /// With a private key of the server. Workers know the public one.
+    Ed25519,
+}
+
 /// Where the workers of an app are. [`std::fmt::Debug`] leaves the secret out.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -165,9 +173,12 @@ pub struct WorkerRegistration {
     /// The URL of one, or of what stands before them. `None`: those that dial in.
     #[serde(default)]
     pub worker: Option<String>,
-    /// What requests to them are signed with.
+    /// The secret that requests to them are signed with.
     #[serde(default)]
     pub secret: Option<String>,
+    /// How they are signed without a secret.
+    #[serde(default)]
+    pub signature: Option<WorkerSignature>,
     /// The app's `millrace.toml`.
     #[serde(default)]
     pub settings: Option<String>,

@@ -27,6 +27,15 @@ pub trait Deployments: Clone + 'static {
         async { Err(Error::new(ErrorCode::NotYetSupported, "this server has no way to workers")) }
     }
 
+    /// The public key that workers of this app verify requests with, which the server signs with the private one: 64 hex
+    /// digits. The app need not be there yet.
+    ///
+    /// # Errors
+    /// `forbidden`; `app-refused` for a name that no app may have.
+    fn worker_key(&self, _principal: &Principal, _app: &str) -> Result<String, Error> {
+        Err(Error::new(ErrorCode::NotYetSupported, "this server has no way to workers"))
+    }
+
     /// A worker of an app has dialled in. What it serves becomes the app, as by [`Deployments::deploy_worker`], once it has
     /// said so.
     ///

@@ -25,7 +25,7 @@ mod worker_line;
 
 pub use app::{
     AppFile, AppInfo, AppSchemas, AppVersion, Deployed, HandlerInfo, HandlerKind, HandlerSchemas, RouteInfo,
-    ServiceInfo, SharedService, SystemApp, WorkerRegistration,
+    ServiceInfo, SharedService, SystemApp, WorkerRegistration, WorkerSignature,
 };
 pub use backups::{BackupPieces, Backups};
 pub use begun::{Begun, Waiting};

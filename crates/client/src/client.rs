@@ -267,7 +267,7 @@ impl Client {
     }
 
     /// Deploys an app whose handlers run in workers: one of them is at `worker`. Without it, workers that have dialled in get
-    /// other settings. `secret` is what requests to them are signed with. `settings` are what `millrace.toml` says of an app whose handlers run in the server.
+    /// other settings. Requests to them are signed with `secret`, or as `signature` says. `settings` are what `millrace.toml` says of an app whose handlers run in the server.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -275,10 +275,14 @@ impl Client {
         &self,
         app: &str,
         worker: Option<&str>,
-        secret: Option<&str>,
+        (secret, signature): (Option<&str>, Option<&str>),
         settings: Option<&str>,
     ) -> Result<serde_json::Value, ClientError> {
         let mut body = serde_json::json!({ "worker": worker, "secret": secret });
+        // Older servers do not know the member.
+        if let Some(signature) = signature {
+            body["signature"] = signature.into();
+        }
         if let Some(settings) = settings {
             body["settings"] = settings.into();
         }
@@ -291,6 +295,14 @@ impl Client {
             idempotency_key: None,
         };
         parse(&self.request(&request).await?.body)
+    }
+
+    /// The public key with which workers of an app verify requests, as the server describes it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn worker_key(&self, app: &str) -> Result<serde_json::Value, ClientError> {
+        parse(&self.get(&format!("/apps/{}/worker-key", segment(app))).await?.body)
     }
 
     /// Removes an app; its state stays and comes back with the app.

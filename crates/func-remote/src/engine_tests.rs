@@ -12,8 +12,8 @@ use millrace_format::worker::{
 };
 use millrace_func::{
     ActivationId, App, AttemptToken, BuiltInCall, Discovery, Engine, FetchRequest, FieldRows, Flow, HandlerId, Host,
-    LogLevel, Message, NestedCall, Offload, OperationId, Program, RetryOptions, ScanRequest, Start, StepStart,
-    TurnResult, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerHost, WorkerTurn,
+    LogLevel, Message, NestedCall, Offload, OperationId, Program, RequestSigning, RetryOptions, ScanRequest, Start,
+    StepStart, TurnResult, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerHost, WorkerTurn,
 };
 
 use super::RemoteEngine;
@@ -210,7 +210,8 @@ impl Attempt {
             br#"{"protocol":{"min":1,"max":3},"mode":"stream","services":[{"name":"account","whole_up_to_bytes":1000,
             "handlers":[{"name":"run","kind":"transaction"},{"name":"flow","kind":"workflow"}]}]}"#;
         let discovery = Discovery::from_json(discovery).expect("valid");
-        let document = WorkerDocument { address, secret: None, discovery, replaces: vec![], settings: None };
+        let document =
+            WorkerDocument { address, signing: RequestSigning::default(), discovery, replaces: vec![], settings: None };
         let mut app = App::new(Name::new("bank").expect("a name"));
         app.files.insert(WORKER_FILE.into(), document.to_json());
         engine.load(PROGRAM, &app).expect("it loads");

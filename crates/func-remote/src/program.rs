@@ -41,7 +41,7 @@ impl RemoteProgram {
     pub(crate) fn load(app: &App) -> Result<Self, Error> {
         let file = app.files.get(WORKER_FILE).ok_or_else(|| refused(format!("the app has no {WORKER_FILE}")))?;
         let document = WorkerDocument::from_json(file).map_err(refused)?;
-        document.address.check(document.secret.as_deref())?;
+        document.address.check(&document.signing)?;
         let services = services_of(&document.discovery, app.limits.input_bytes)?;
         Concurrency::of_document(&document, &app.workers).map_err(refused)?;
         let (output_bytes, pending_operations) = (app.limits.output_bytes, app.limits.pending_operations);

@@ -48,7 +48,7 @@ pub use retry::{Attempts, RetryOptions, RetryPolicy, RetrySettings, Unlimited};
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{
     AttemptToken, Concurrency, Discovery, Entering, Exchanging, NoWorkers, OLDEST_WORKER_PROTOCOL, ProtocolRange,
-    WORKER_FILE, WORKER_PROTOCOL, WorkerAddress, WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind, WorkerMode,
-    WorkerRoute, WorkerSchedule, WorkerService, WorkerSettings, WorkerSlot, WorkerTurn, Workers, connections,
-    worker_http_url, worker_may_be_http2,
+    RequestSigning, WORKER_FILE, WORKER_PROTOCOL, WorkerAddress, WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind,
+    WorkerMode, WorkerRoute, WorkerSchedule, WorkerService, WorkerSettings, WorkerSlot, WorkerTurn, Workers,
+    connections, worker_http_url, worker_may_be_http2,
 };

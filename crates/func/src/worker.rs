@@ -19,7 +19,7 @@ pub use discovery::{
     Discovery, ProtocolRange, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
     connections,
 };
-pub use document::{WORKER_FILE, WorkerAddress, WorkerDocument, worker_http_url, worker_may_be_http2};
+pub use document::{RequestSigning, WORKER_FILE, WorkerAddress, WorkerDocument, worker_http_url, worker_may_be_http2};
 pub use slots::{Concurrency, WorkerSettings, WorkerSlot};
 
 use crate::Program;
@@ -105,7 +105,11 @@ pub trait Workers: Send + Sync {
     ///
     /// # Errors
     /// `app-refused` for a URL that is not one of a worker; as for [`Workers::exchange`].
-    fn discover(&self, document: &WorkerAddress, secret: Option<&str>) -> Exchanging;
+    fn discover(&self, app: &str, address: &WorkerAddress, signing: &RequestSigning) -> Exchanging;
+
+    /// The public key that workers of an app verify requests with, if they are signed without a secret: 64 hex digits. `None`
+    /// where there is no way to workers.
+    fn public_key(&self, app: &str) -> Option<String>;
 }
 
 /// A worker that has dialled in, before it serves.
@@ -164,8 +168,12 @@ impl Workers for NoWorkers {
         Vec::new()
     }
 
-    fn discover(&self, _document: &WorkerAddress, _secret: Option<&str>) -> Exchanging {
+    fn discover(&self, _app: &str, _address: &WorkerAddress, _signing: &RequestSigning) -> Exchanging {
         Box::pin(async { Err(no_way()) })
+    }
+
+    fn public_key(&self, _app: &str) -> Option<String> {
+        None
     }
 }
 

@@ -12,7 +12,7 @@ const FORMAT: u32 = 1;
 /// What this build knows. It is one more in each version that does what earlier ones would not understand: in logs, between
 /// nodes, or in the guidance. A node uses it only once the cluster's level is as high. It counts from 0, which is left out of what
 /// is written.
-pub const FEATURE_LEVEL: u32 = 7;
+pub const FEATURE_LEVEL: u32 = 8;
 
 /// From this level on nodes know racks.
 pub(crate) const RACKS_LEVEL: u32 = 1;
@@ -43,6 +43,9 @@ pub const EXPECTED_LEVEL: u32 = 7;
 
 /// From this level on a node has all bodies but those that it names: bodies that no node can read.
 pub const UNREADABLE_LEVEL: u32 = 7;
+
+/// From this level on nodes sign requests to workers with Ed25519, if the app asks for it.
+pub const WORKER_SIGNATURES_LEVEL: u32 = 8;
 
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

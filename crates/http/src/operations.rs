@@ -44,6 +44,8 @@ pub enum Kind {
     Apps,
     /// `GET /workers/connect`.
     ConnectWorker,
+    /// `GET /apps/{app}/worker-key`.
+    WorkerKey,
     /// `PUT /apps/{app}`.
     Deploy,
     /// `DELETE /apps/{app}`.
@@ -105,7 +107,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 45] = [
+const KINDS: [(Kind, &str); 46] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -151,6 +153,7 @@ const KINDS: [(Kind, &str); 45] = [
     (Kind::Restart, "restart"),
     (Kind::S3SetSlices, "s3_set_slices"),
     (Kind::AdvanceClock, "advance_clock"),
+    (Kind::WorkerKey, "worker_key"),
 ];
 
 impl Kind {
@@ -211,6 +214,7 @@ impl Kind {
             Kind::Restart => 42,
             Kind::S3SetSlices => 43,
             Kind::AdvanceClock => 44,
+            Kind::WorkerKey => 45,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

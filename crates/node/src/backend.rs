@@ -16,7 +16,7 @@ use millrace_api::{
 use millrace_base::{EntityKey, Error, ErrorCode, IdempotencyKey, ShardId, UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_driver::question::{ReadState, StartWorkflow};
 use millrace_driver::{Arrival, Ask, Call, Enqueue, Request, ShardQuestion, Submitted};
-use millrace_func::{Catalog, HandlerId, HandlerKind, Program};
+use millrace_func::{Catalog, HandlerId, HandlerKind, Program, RequestSigning};
 use millrace_io::{Clock, TestClock};
 use millrace_shard::{EntityState, InvocationId, Invoke, ReplyTo, RequestInfo, RouteCall, TypedReply};
 
@@ -376,11 +376,12 @@ impl Deployments for CoreHandle {
         refuse_system_name(app)?;
         let shared = self.shared();
         match registration {
-            WorkerRegistration { worker: Some(worker), secret, settings } => {
-                let files = worker_apps::files_of(&shared, &worker, (secret, settings)).await?;
+            WorkerRegistration { worker: Some(worker), secret, signature, settings } => {
+                let signing = RequestSigning { secret, signature };
+                let files = worker_apps::files_of(&shared, app, &worker, (signing, settings)).await?;
                 self.deploy(principal, app, files).await
             }
-            WorkerRegistration { worker: None, secret: None, settings: Some(settings) } => {
+            WorkerRegistration { worker: None, secret: None, signature: None, settings: Some(settings) } => {
                 worker_apps::give_settings(self, app, settings).await?;
                 self.deployed(app, false)
             }
@@ -389,6 +390,13 @@ impl Deployments for CoreHandle {
                 Err(Error::new(ErrorCode::BadRequest, message))
             }
         }
+    }
+
+    fn worker_key(&self, principal: &Principal, app: &str) -> Result<String, Error> {
+        principal.require(Permission::Deploy)?;
+        refuse_system_name(app)?;
+        let no_way = || Error::new(ErrorCode::NotYetSupported, "this node has no way to workers");
+        self.shared().outside.workers.public_key(app).ok_or_else(no_way)
     }
 
     fn connect_worker(&self, principal: &Principal, app: &str) -> Result<SharedWorkerLine, Error> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use millrace_api::{AppFile, Permission, Principal, SharedWorkerLine};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{
-    AppSettings, Concurrency, Discovery, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode,
+    AppSettings, Concurrency, Discovery, RequestSigning, WORKER_FILE, WorkerAddress, WorkerDocument, WorkerDoor,
+    WorkerMode,
 };
 use tokio::time::{sleep, timeout};
 
@@ -84,13 +85,20 @@ async fn change_dialled(
 /// `app-refused` when it cannot be reached, or serves nothing that can be deployed.
 pub(crate) async fn files_of(
     shared: &Shared,
+    app: &str,
     worker: &str,
-    (secret, settings): (Option<String>, Option<String>),
+    (signing, settings): (RequestSigning, Option<String>),
 ) -> Result<Vec<AppFile>, Error> {
     let address = WorkerAddress::Url(worker.trim_end_matches('/').to_owned());
-    address.check(secret.as_deref())?;
+    address.check(&signing)?;
     let refused = |message: String| Error::new(ErrorCode::AppRefused, message);
-    let found = shared.outside.workers.discover(&address, secret.as_deref()).await;
+    let knows_signatures = shared.cluster.as_ref().is_none_or(|cluster| cluster.knows_worker_signatures());
+    if signing.signature.is_some() && !knows_signatures {
+        let message = "a node of the cluster has an earlier version, which signs no requests with ed25519: install this \
+                       version everywhere first, or deploy the worker with --worker-secret FILE";
+        return Err(refused(message.to_owned()));
+    }
+    let found = shared.outside.workers.discover(app, &address, &signing).await;
     let found = found.map_err(|error| refused(format!("the worker does not say what it serves: {}", error.message)))?;
     let discovery = Discovery::from_json(&found).map_err(refused)?;
     if discovery.mode == WorkerMode::Stream && !address.may_be_http2() {
@@ -102,7 +110,7 @@ pub(crate) async fn files_of(
                        version everywhere first, or give the worker the mode \"request-reply\"";
         return Err(refused(message.to_owned()));
     }
-    Ok(files(&WorkerDocument { address, secret, discovery, replaces: Vec::new(), settings: None }, settings))
+    Ok(files(&WorkerDocument { address, signing, discovery, replaces: Vec::new(), settings: None }, settings))
 }
 
 /// The files of an app of workers. The settings of those that dial in are in the document.
@@ -156,7 +164,7 @@ async fn take_up(
     let discovery = Discovery::from_json(&hello).map_err(refused)?;
     let document = WorkerDocument {
         address: WorkerAddress::DialIn,
-        secret: None,
+        signing: RequestSigning::default(),
         discovery,
         replaces: Vec::new(),
         settings: None,

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::calls::{block_on, client};
-use crate::cli::{AppsArgs, AppsCommand, DeployArgs};
+use crate::cli::{AppsArgs, AppsCommand, DeployArgs, WorkerSignature};
 use crate::table::{Table, printable};
 
 /// Sends an app to a running node.
@@ -43,7 +43,8 @@ fn deploy_worker(args: &DeployArgs) -> Result<Value, Failure> {
     let secret = args.worker_secret.as_ref().map(read).transpose()?;
     let settings = args.settings.as_ref().map(read).transpose()?;
     let client = client(&args.node)?;
-    block_on(client.deploy_worker(name, args.worker.as_deref(), secret.as_deref(), settings.as_deref()))
+    let signature = args.worker_signature.map(|WorkerSignature::Ed25519| "ed25519");
+    block_on(client.deploy_worker(name, args.worker.as_deref(), (secret.as_deref(), signature), settings.as_deref()))
 }
 
 /// One line for each service with its handlers, and below it one line for each route.
@@ -89,6 +90,11 @@ pub(crate) fn apps(args: &AppsArgs) -> Result<(), Failure> {
             } else {
                 print!("{}", render_versions(&apps));
             }
+            Ok(())
+        }
+        Some(AppsCommand::WorkerKey { app, node }) => {
+            let key = block_on(client(node)?.worker_key(app))?;
+            println!("{}", word(&key["public_key"]));
             Ok(())
         }
         Some(AppsCommand::Remove { app, node }) => {

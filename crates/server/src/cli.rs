@@ -520,6 +520,13 @@ pub(crate) enum AppsCommand {
         #[command(flatten)]
         node: NodeArgs,
     },
+    /// Print the public key with which workers of an app verify requests, if it is deployed with --worker-signature ed25519
+    WorkerKey {
+        /// The app's name; it need not be deployed yet
+        app: String,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
     /// Remove an app
     Remove {
         /// Its name
@@ -542,6 +549,9 @@ pub(crate) struct DeployArgs {
     /// A file with the secret that requests to the worker are signed with; the worker knows the same
     #[arg(long, value_name = "FILE", requires = "worker")]
     pub worker_secret: Option<PathBuf>,
+    /// Requests to the worker are signed without a secret: it knows the public key that `millrace apps worker-key` prints
+    #[arg(long, value_name = "KIND", requires = "worker", conflicts_with = "worker_secret")]
+    pub worker_signature: Option<WorkerSignature>,
     /// A file like millrace.toml: limits, retries, and what the worker's app may reach; without --worker, for workers that
     /// have dialled in
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
@@ -551,6 +561,12 @@ pub(crate) struct DeployArgs {
     pub json: bool,
     #[command(flatten)]
     pub node: NodeArgs,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum WorkerSignature {
+    /// With a private key of the server
+    Ed25519,
 }
 
 #[derive(Args, Debug)]
@@ -639,9 +655,12 @@ pub(crate) struct WorkerCheckArgs {
     /// The worker's URL
     #[arg(value_name = "URL", required_unless_present = "list")]
     pub worker: Option<String>,
-    /// The file with the worker's secret; without it, signatures are not checked
+    /// The file with the worker's secret; without it and --ed25519, signatures are not checked
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
+    /// Requests are signed with ed25519, and the worker has the public key of the protocol's page
+    #[arg(long, conflicts_with = "secret_file")]
+    pub ed25519: bool,
     /// Run only the cases whose names begin so
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub only: String,

@@ -22,7 +22,7 @@ use millrace_node::{
 };
 use millrace_s3::metrics::Registered;
 use millrace_s3::null_store::NullStore;
-use millrace_workers::HttpWorkers;
+use millrace_workers::{HttpWorkers, SigningKeys};
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -79,7 +79,9 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let front = Front::new(front, registry)?;
     let sockets = Sockets::bind(settings, &front)?;
     let starting = Arc::new(sockets.answer_while_starting(&front)?);
-    let workers = HttpWorkers::new(HttpFetcher::new(&worker_connections()));
+    let options = settings.node.clone();
+    let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
+    let workers = HttpWorkers::new(HttpFetcher::new(&worker_connections()), worker_keys(&directory)?);
     let of_engines = workers.clone();
     let lifecycle_day_ms = settings.s3_lifecycle_day_ms;
     let engine: EngineMaker = Arc::new(move |shard_count| {
@@ -96,8 +98,6 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
     let outside = Outside { fetcher, workers: Arc::new(workers) };
-    let options = settings.node.clone();
-    let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
     let tables = options.cluster.as_ref().map(|cluster| Arc::clone(&cluster.tables));
     let users = users::open(&directory, tables.as_ref())?;
     // A file that was named is the operator's own, on each node.
@@ -112,6 +112,12 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     // A start that failed must leave the addresses free, whoever still has the fronts.
     starting.end();
     Ok(started?)
+}
+
+/// What requests to workers are signed with.
+fn worker_keys(directory: &DataDirectory) -> Result<SigningKeys, Failure> {
+    let secret = DataDirectory::secret(directory.path(), directory.manifest());
+    Ok(SigningKeys::derived_from(secret.map_err(|error| format!("the data directory's secret: {error}"))?))
 }
 
 /// What the node listens at. There is one socket for each core.

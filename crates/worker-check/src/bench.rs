@@ -7,7 +7,7 @@ use bytes::Bytes;
 use millrace_base::hex;
 use millrace_format::worker::AttemptToken;
 use millrace_func::{Discovery, OLDEST_WORKER_PROTOCOL, WorkerMode, WorkerService, sha256};
-use millrace_workers::{Signed, signature};
+use millrace_workers::{Signed, Signer};
 
 use crate::transport::{Ask, Reply, Talk, Transport};
 
@@ -20,7 +20,7 @@ pub(crate) const SERVICE: &str = "check";
 /// A worker that is being checked.
 pub struct Bench<'t> {
     transport: &'t dyn Transport,
-    secret: Option<String>,
+    signer: Option<Signer>,
     discovered: OnceCell<Result<Discovery, String>>,
     streams: OnceCell<bool>,
     /// Another run's attempts must not be taken for this one's.
@@ -58,16 +58,16 @@ pub(crate) fn now_s() -> u64 {
 }
 
 impl<'t> Bench<'t> {
-    /// Checks a worker that has this secret, or none.
+    /// Checks a worker that verifies what this signs, or nothing.
     #[must_use]
-    pub fn new(transport: &'t dyn Transport, secret: Option<String>) -> Self {
+    pub fn new(transport: &'t dyn Transport, signer: Option<Signer>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let run = sha256(format!("{now} {}", std::process::id()).as_bytes());
-        Self { transport, secret, discovered: OnceCell::new(), streams: OnceCell::new(), run, attempts: Cell::new(0) }
+        Self { transport, signer, discovered: OnceCell::new(), streams: OnceCell::new(), run, attempts: Cell::new(0) }
     }
 
-    pub(crate) fn secret(&self) -> Option<&str> {
-        self.secret.as_deref()
+    pub(crate) fn signer(&self) -> Option<&Signer> {
+        self.signer.as_ref()
     }
 
     /// A token that no attempt had before.
@@ -94,7 +94,7 @@ impl<'t> Bench<'t> {
         let path = self.path(path);
         let expires = now_s() + EXPIRES_AFTER_S;
         let signed = Signed { method, path: &path, expires, attempt, body };
-        let signature = self.secret().map(|secret| signature(secret, &signed));
+        let signature = self.signer().map(|signer| signer.sign(&signed));
         // Only what comes before the document is of the oldest version.
         let version = if method == "GET" { OLDEST_WORKER_PROTOCOL } else { self.version() };
         Envelope {

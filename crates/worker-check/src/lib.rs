@@ -21,6 +21,7 @@ mod transport;
 use std::time::{Duration, Instant};
 
 pub use bench::Bench;
+pub use millrace_workers::Signer;
 pub use transport::{Ask, HttpTransport, Reply, Talk, Transport};
 
 /// One thing that a worker has to do.
@@ -67,8 +68,8 @@ pub fn run(bench: &Bench<'_>, prefix: &str) -> Vec<Outcome> {
 
 fn outcome_of(bench: &Bench<'_>, case: &'static Case) -> Outcome {
     let started = Instant::now();
-    let verdict = if case.name.starts_with(cases::SIGNED) && bench.secret().is_none() {
-        Verdict::Skipped("no secret is given")
+    let verdict = if case.name.starts_with(cases::SIGNED) && bench.signer().is_none() {
+        Verdict::Skipped("neither a secret nor --ed25519 is given")
     } else if case.name.starts_with(cases::ON_STREAMS) && !bench.has_streams() {
         Verdict::Skipped("the worker does not take the mode stream at this URL")
     } else if cases::OF_VERSION_2.contains(&case.name) && bench.version() < 2 {

@@ -32,7 +32,7 @@ fn always(status: u16, body: Vec<u8>) -> Always {
 
 /// The names of the cases that pass.
 fn passed(transport: &Always) -> Vec<&'static str> {
-    let outcomes = run(&Bench::new(transport, Some("secret".to_owned())), "");
+    let outcomes = run(&Bench::new(transport, Some(Signer::Secret("secret".to_owned()))), "");
     outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Passed).map(|outcome| outcome.case.name).collect()
 }
 

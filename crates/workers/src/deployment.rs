@@ -4,13 +4,15 @@ use millrace_base::{ByteBudget, Error};
 use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument, worker_http_url, worker_may_be_http2};
 
 use crate::request::turns_budget;
+use crate::signature::{Signer, SigningKeys};
 
 /// Where the workers of a program are, and what they want.
 #[derive(Debug)]
 pub(crate) struct Deployment {
     /// Where they are dialled; `None` for those that dial in.
     pub url: Option<WorkerUrl>,
-    pub secret: Option<String>,
+    /// What requests to them are signed with.
+    pub signer: Option<Signer>,
     /// The version of the protocol that both sides have.
     pub protocol: u32,
     /// Tells those that dial in for it from others.
@@ -63,7 +65,7 @@ impl WorkerUrl {
 }
 
 impl Deployment {
-    pub(crate) fn new(app: &str, document: &WorkerDocument) -> Self {
+    pub(crate) fn new(app: &str, document: &WorkerDocument, keys: &SigningKeys) -> Self {
         let url = match &document.address {
             // What cannot be read was refused when it was deployed.
             WorkerAddress::Url(url) => WorkerUrl::parse(url).ok(),
@@ -72,7 +74,7 @@ impl Deployment {
         let protocol = document.discovery.version();
         Self {
             url,
-            secret: document.secret.clone(),
+            signer: keys.signer(app, &document.signing),
             protocol,
             name: (app.to_owned(), document.version()),
             budget: turns_budget(),

@@ -20,5 +20,5 @@ mod signature;
 mod stream;
 mod workers;
 
-pub use signature::{Signed, signature};
+pub use signature::{Signed, Signer, SigningKeys};
 pub use workers::HttpWorkers;

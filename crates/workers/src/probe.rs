@@ -10,6 +10,7 @@ use millrace_func::{OLDEST_WORKER_PROTOCOL, WorkerMode};
 use crate::deployment::{Deployment, WorkerUrl};
 use crate::gate::Gate;
 use crate::request::{WorkerRequest, ask};
+use crate::signature::Signer;
 
 /// How long a worker may take to say what it serves.
 pub(crate) const DISCOVERY_MS: u64 = 5_000;
@@ -18,7 +19,11 @@ pub(crate) const DISCOVERY_MS: u64 = 5_000;
 ///
 /// # Errors
 /// As for [`ask`].
-pub(crate) async fn discovery_of(fetcher: &HttpFetcher, url: &WorkerUrl, secret: Option<&str>) -> Result<Bytes, Error> {
+pub(crate) async fn discovery_of(
+    fetcher: &HttpFetcher,
+    url: &WorkerUrl,
+    signer: Option<&Signer>,
+) -> Result<Bytes, Error> {
     let request = WorkerRequest {
         method: "GET",
         path: "/discovery",
@@ -28,7 +33,7 @@ pub(crate) async fn discovery_of(fetcher: &HttpFetcher, url: &WorkerUrl, secret:
         signed_bytes: 0,
         // A worker offered a stream over HTTP/2 may choose either mode.
         mode: if url.may_be_http2() { WorkerMode::Stream } else { WorkerMode::RequestReply },
-        secret,
+        signer,
         timeout_ms: DISCOVERY_MS,
         response_bytes: limits::WORKER_DISCOVERY_BYTES,
         budget: &ByteBudget::unlimited(),
@@ -43,7 +48,7 @@ pub(crate) async fn probe(fetcher: HttpFetcher, deployment: Weak<Deployment>, ga
         tokio::time::sleep(wait).await;
         let (Some(deployment), Some(gate)) = (deployment.upgrade(), gate.upgrade()) else { return };
         let Some(url) = &deployment.url else { return };
-        let found = discovery_of(&fetcher, url, deployment.secret.as_deref()).await;
+        let found = discovery_of(&fetcher, url, deployment.signer.as_ref()).await;
         Gate::probed(&gate, found.is_ok());
     }
 }

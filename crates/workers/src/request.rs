@@ -9,7 +9,7 @@ use millrace_func::{AttemptToken, FetchRequest, WorkerMode};
 use tokio::time::timeout;
 
 use crate::deployment::WorkerUrl;
-use crate::signature::{Signed, signature};
+use crate::signature::{Signed, Signer};
 
 /// The media type of frames.
 pub(crate) const FRAMES: &str = "application/vnd.millrace.worker";
@@ -31,7 +31,7 @@ pub(crate) struct WorkerRequest<'a> {
     pub signed_bytes: usize,
     /// Of a request for the discovery document: what the server offers.
     pub mode: WorkerMode,
-    pub secret: Option<&'a str>,
+    pub signer: Option<&'a Signer>,
     pub timeout_ms: u64,
     pub response_bytes: usize,
     /// What the answers of all workers of the app count for.
@@ -41,7 +41,7 @@ pub(crate) struct WorkerRequest<'a> {
 /// The headers that say who asks.
 fn headers(
     protocol: u32,
-    secret: Option<&str>,
+    signer: Option<&Signer>,
     (method, path): (&str, &str),
     attempt: AttemptToken,
     signed: &[u8],
@@ -49,10 +49,10 @@ fn headers(
     let header = |name: &str, value: String| (name.to_owned(), value);
     let mut headers =
         vec![header("millrace-worker-protocol", protocol.to_string()), header("millrace-attempt", hex(&attempt))];
-    if let Some(secret) = secret {
+    if let Some(signer) = signer {
         let expires = SystemTime::now() + EXPIRES_AFTER;
         let expires = expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let signature = signature(secret, &Signed { method, path, expires, attempt, body: signed });
+        let signature = signer.sign(&Signed { method, path, expires, attempt, body: signed });
         headers.push(header("millrace-expires", expires.to_string()));
         headers.push(header("millrace-signature", signature));
     }
@@ -92,9 +92,9 @@ pub(crate) async fn open(fetcher: &HttpFetcher, url: &WorkerUrl, request: Worker
 }
 
 fn fetch_request(url: &WorkerUrl, request: WorkerRequest<'_>) -> FetchRequest {
-    let WorkerRequest { method, path, protocol, attempt, body, signed_bytes, mode, secret, .. } = request;
+    let WorkerRequest { method, path, protocol, attempt, body, signed_bytes, mode, signer, .. } = request;
     let (target, path) = url.below(path);
-    let mut headers = headers(protocol, secret, (method, &path), attempt, &body[..signed_bytes.min(body.len())]);
+    let mut headers = headers(protocol, signer, (method, &path), attempt, &body[..signed_bytes.min(body.len())]);
     if !body.is_empty() {
         headers.push(("content-type".to_owned(), FRAMES.to_owned()));
     }
@@ -123,7 +123,7 @@ fn refused(url: &WorkerUrl, status: u16, body: &[u8]) -> Error {
         429 | 502..=504 => ErrorCode::WorkerUnavailable,
         _ => ErrorCode::WorkerFailed,
     };
-    let hint = if status == 401 { ": has it another secret?" } else { "" };
+    let hint = if status == 401 { ": has it another secret, or the public key of another app?" } else { "" };
     let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
     let said = if text.is_empty() { String::new() } else { format!(" and {text:?}") };
     lost(code, url, &format!("it answered with status {status}{said}{hint}"))

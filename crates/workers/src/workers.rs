@@ -8,8 +8,8 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_fetch::HttpFetcher;
 use millrace_func::{
-    AttemptToken, Concurrency, Entering, Exchanging, Program, WorkerAddress, WorkerDocument, WorkerDoor, WorkerMode,
-    WorkerSlot, WorkerTurn, Workers,
+    AttemptToken, Concurrency, Entering, Exchanging, Program, RequestSigning, WorkerAddress, WorkerDocument,
+    WorkerDoor, WorkerMode, WorkerSlot, WorkerTurn, Workers,
 };
 use tokio::sync::oneshot;
 
@@ -18,6 +18,7 @@ use crate::gate::{Ended, Entered, Gate, nobody_connected};
 use crate::line::{Line, Lines};
 use crate::probe::{discovery_of, probe};
 use crate::request::{TURN_BYTES, WorkerRequest, ask, lost, open};
+use crate::signature::SigningKeys;
 use crate::stream::Stream;
 
 /// A program's workers, and how many cores have the program.
@@ -35,6 +36,7 @@ pub struct HttpWorkers {
 
 struct Shared {
     fetcher: HttpFetcher,
+    keys: SigningKeys,
     served: RwLock<BTreeMap<Program, Served>>,
     /// What gives an attempt up that is under way.
     under_way: Mutex<BTreeMap<AttemptToken, oneshot::Sender<()>>>,
@@ -48,11 +50,12 @@ struct Shared {
 }
 
 impl HttpWorkers {
-    /// Without any workers.
+    /// Without any workers. Requests are signed with these keys, where an app asks for it.
     #[must_use]
-    pub fn new(fetcher: HttpFetcher) -> Self {
+    pub fn new(fetcher: HttpFetcher, keys: SigningKeys) -> Self {
         let shared = Shared {
             fetcher,
+            keys,
             served: RwLock::default(),
             under_way: Mutex::default(),
             cancelled: Mutex::default(),
@@ -264,7 +267,7 @@ fn invoke<'a>(deployment: &'a Deployment, turn: &WorkerTurn, mode: WorkerMode) -
         body: turn.content.clone(),
         signed_bytes: if mode == WorkerMode::Stream { turn.start_bytes } else { turn.content.len() },
         mode,
-        secret: deployment.secret.as_deref(),
+        signer: deployment.signer.as_ref(),
         timeout_ms: turn.timeout_ms,
         response_bytes: TURN_BYTES,
         budget: &deployment.budget,
@@ -284,7 +287,7 @@ impl Workers for HttpWorkers {
     fn serve(&self, program: Program, app: &str, document: &WorkerDocument, concurrency: Concurrency) {
         let mut served = self.shared.served.write().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let deployment = Arc::new(Deployment::new(app, document));
+            let deployment = Arc::new(Deployment::new(app, document, &self.shared.keys));
             let gate = Arc::new(Gate::new(concurrency, self.shared.workers(&deployment)));
             Served { deployment, gate, cores: 0 }
         };
@@ -379,15 +382,20 @@ impl Workers for HttpWorkers {
         lines.keys().cloned().collect()
     }
 
-    fn discover(&self, address: &WorkerAddress, secret: Option<&str>) -> Exchanging {
-        let (shared, address, secret) = (Arc::clone(&self.shared), address.clone(), secret.map(str::to_owned));
+    fn discover(&self, app: &str, address: &WorkerAddress, signing: &RequestSigning) -> Exchanging {
+        let (shared, address) = (Arc::clone(&self.shared), address.clone());
+        let signer = shared.keys.signer(app, signing);
         Box::pin(async move {
             let WorkerAddress::Url(url) = &address else {
                 return Err(Error::new(ErrorCode::AppRefused, "a worker that dials in says itself what it serves"));
             };
             let url = WorkerUrl::parse(url)?;
-            discovery_of(&shared.fetcher, &url, secret.as_deref()).await
+            discovery_of(&shared.fetcher, &url, signer.as_ref()).await
         })
+    }
+
+    fn public_key(&self, app: &str) -> Option<String> {
+        self.shared.keys.of_app(app).public_key()
     }
 }
 
@@ -399,7 +407,7 @@ mod tests {
 
     #[test]
     fn an_attempt_that_is_given_up_before_it_begins_does_not_begin() {
-        let workers = HttpWorkers::new(HttpFetcher::new(&Options::default()));
+        let workers = HttpWorkers::new(HttpFetcher::new(&Options::default()), SigningKeys::derived_from([0; 32]));
         let deployment =
             br#"{"address":{"url":"http://127.0.0.1:1"},"discovery":{"protocol":{"min":1,"max":1},"services":[]}}"#;
         let document = WorkerDocument::from_json(deployment).expect("valid");

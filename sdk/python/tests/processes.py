@@ -113,6 +113,7 @@ def deploy(
     folder: Path,
     *,
     secret: str | None = None,
+    signature: str | None = None,
     settings: str = "",
 ) -> None:
     """Deploys a worker, once it serves."""
@@ -121,6 +122,8 @@ def deploy(
         path = folder / "secret"
         path.write_text(secret)
         command += ["--worker-secret", str(path)]
+    if signature is not None:
+        command += ["--worker-signature", signature]
     if settings:
         path = folder / "settings.toml"
         path.write_text(settings)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import socket
 import time
 from typing import Any
@@ -14,7 +16,7 @@ from millrace import Service, asgi
 from millrace._protocol import payloads
 from millrace._protocol.frames import Frame, Reader, Type, decode_all, encode
 from millrace._protocol.payloads import Kind, Start, Value
-from millrace._protocol.signature import NO_ATTEMPT, sign
+from millrace._protocol.signature import NO_ATTEMPT, signed_text
 from millrace._types import loads
 
 ATTEMPT = b"a" * 16
@@ -125,6 +127,10 @@ def test_an_unknown_handler_is_a_failure(changes: dict[str, Any]) -> None:
     frame = decode_all(answer)[0]
     assert (status, frame.type, frame.flags) == (200, Type.FAILURE, 1)
     assert b"this worker has no" in frame.payload
+
+
+def sign(secret: bytes, *signed: Any) -> str:
+    return "v1=" + hmac.new(secret, signed_text(*signed), hashlib.sha256).hexdigest()
 
 
 def signed(body: bytes, method: str = "POST", path: str = "/invoke", ahead: int = 60, secret: bytes = SECRET) -> Any:

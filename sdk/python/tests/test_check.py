@@ -24,6 +24,9 @@ from millrace.check import Check
 BINARY = os.environ.get("MILLRACE_BINARY", "")
 NODE = Path(__file__).parents[2] / "node" / "check.mjs"
 SECRET = "the worker's secret"
+# That of `millrace worker-check --ed25519`.
+PUBLIC_KEY = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+SIGNATURE_CASES = 19
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="MILLRACE_BINARY names no server")
 
@@ -35,9 +38,10 @@ def secret_file(tmp_path: Path) -> str:
     return str(file)
 
 
-def checked(url: str, secret_file: str, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The exit status, and what became of each case."""
-    command = [BINARY, "worker-check", url, "--secret-file", secret_file, "--json", *arguments]
+def checked(url: str, secret_file: str | None, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit status, and what became of each case. Without a secret, Ed25519 signs."""
+    signed = ["--ed25519"] if secret_file is None else ["--secret-file", secret_file]
+    command = [BINARY, "worker-check", url, *signed, "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout, done.stderr
     return done.returncode, {outcome["case"]: outcome for outcome in json.loads(done.stdout)}
@@ -67,18 +71,20 @@ def is_no_stream(outcome: dict[str, Any]) -> bool:
     [([], "http"), (["stream"], "http"), (["stream"], "h2c")],
     ids=["plain", "beside-streams", "streams"],
 )
-def test_the_node_worker(mode: list[str], scheme: str, secret_file: str) -> None:
+@pytest.mark.parametrize("kind", ["secret", "ed25519"])
+def test_the_node_worker(mode: list[str], scheme: str, kind: str, secret_file: str) -> None:
     assert len(NODE.with_name("millrace.mjs").read_text().splitlines()) < 300
+    known = {"MILLRACE_WORKER_SECRET": SECRET} if kind == "secret" else {"MILLRACE_WORKER_PUBLIC_KEY": PUBLIC_KEY}
     worker = subprocess.Popen(
         ["node", str(NODE), "0", *mode],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "MILLRACE_WORKER_SECRET": SECRET},
+        env={**os.environ, **known},
     )
     assert worker.stdout is not None
     try:
         address = worker.stdout.readline().split("://")[-1].strip()
-        status, cases = checked(f"{scheme}://{address}", secret_file)
+        status, cases = checked(f"{scheme}://{address}", secret_file if kind == "secret" else None)
     finally:
         worker.kill()
         worker.wait()
@@ -163,6 +169,7 @@ def url() -> Iterator[str]:
     """The URL below which every worker has its name."""
     apps = {breaks.__name__: broken(breaks) for breaks, _, _ in BROKEN}
     apps |= {"right": millrace.asgi(Check, secret=SECRET), "open": millrace.asgi(Check)}
+    apps["ed25519"] = millrace.asgi(Check, public_key=PUBLIC_KEY)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await apps[scope["path"].split("/")[1]](scope, receive, send)
@@ -181,6 +188,18 @@ def test_the_python_worker(url: str, secret_file: str) -> None:
     status, cases = checked(f"{url}/right", secret_file)
     assert (status, failed(cases)) == (0, [])
     assert len(cases) >= 120
+
+
+def test_a_python_worker_that_knows_the_public_key_alone(url: str) -> None:
+    status, cases = checked(f"{url}/ed25519", None)
+    assert (status, failed(cases)) == (0, [])
+    assert sum(case.startswith("signature/") for case in cases) == SIGNATURE_CASES
+
+
+@pytest.mark.parametrize(("name", "has_secret"), [("right", False), ("ed25519", True)])
+def test_the_other_kind_of_signature_is_refused(name: str, has_secret: bool, url: str, secret_file: str) -> None:
+    _, cases = checked(f"{url}/{name}", secret_file if has_secret else None, "--only", "signature/fitting")
+    assert "401" in cases["signature/fitting"]["detail"]
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +257,10 @@ def test_the_output_for_people(url: str) -> None:
     status, listed = told("--list")
     assert (status, len(listed.splitlines()) >= 120) == (0, True)
     status, skipped = told(f"{url}/open", "--only", "signature/")
-    assert (status, "16 skipped because no secret is given" in skipped) == (0, True)
+    assert (status, f"{SIGNATURE_CASES} skipped because neither a secret nor --ed25519 is given" in skipped) == (
+        0,
+        True,
+    )
     status, nobody = told("http://127.0.0.1:9", "--only", "turn/one")
     assert (status, "turn/one-turn\n  expected: a handler" in nobody) == (1, True)
     assert told(url, "--only", "nothing/")[0] == 1

@@ -1,8 +1,8 @@
 //! What the simulated workers say that they serve: the services of the scripts.
 
 use millrace_func::{
-    Discovery, HandlerId, ProtocolRange, Schedule, WORKER_PROTOCOL, WorkerAddress, WorkerDocument, WorkerHandler,
-    WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
+    Discovery, HandlerId, ProtocolRange, RequestSigning, Schedule, WORKER_PROTOCOL, WorkerAddress, WorkerDocument,
+    WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
 };
 
 use crate::engine::ScriptEngine;
@@ -97,5 +97,5 @@ pub(super) fn document(way: Way, schedules: &[Schedule]) -> WorkerDocument {
         Way::DialIn => WorkerAddress::DialIn,
         Way::Stream => WorkerAddress::Url("h2c://127.0.0.1:9999".to_owned()),
     };
-    WorkerDocument { address, secret: None, discovery, replaces: Vec::new(), settings: None }
+    WorkerDocument { address, signing: RequestSigning::default(), discovery, replaces: Vec::new(), settings: None }
 }

@@ -219,6 +219,7 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
         "only fronts, the fetcher, the client and links between nodes know TLS",
     ),
     (&["url"], &["millrace-func"], "a URL is read in one place, so that what is judged is what is connected to"),
+    (&["ring"], &["millrace-workers"], "requests to workers are signed in one place; rustls has it by itself"),
     (
         &["clap"],
         &["millrace-loadgen", "millrace-server", "millrace-sim", "millrace-bench", "millrace-tests", "xtask"],

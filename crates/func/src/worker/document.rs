@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use millrace_api::{Error, ErrorCode};
+use millrace_api::{Error, ErrorCode, WorkerSignature};
 use millrace_base::fingerprint;
 use serde::{Deserialize, Serialize};
 
@@ -63,10 +63,10 @@ impl WorkerAddress {
     ///
     /// # Errors
     /// `app-refused`, saying why.
-    pub fn check(&self, secret: Option<&str>) -> Result<(), Error> {
+    pub fn check(&self, signing: &RequestSigning) -> Result<(), Error> {
         let refused = |message: String| Err(Error::new(ErrorCode::AppRefused, message));
-        if secret.is_some_and(|secret| secret.len() < SECRET_BYTES) {
-            return refused(format!("the worker's secret has fewer than {SECRET_BYTES} bytes"));
+        if let Err(message) = signing.check() {
+            return refused(message);
         }
         let WorkerAddress::Url(url) = self else { return Ok(()) };
         let target = match FetchTarget::parse(&worker_http_url(url).0) {
@@ -80,23 +80,61 @@ impl WorkerAddress {
             FetchHost::Address(address) => address.is_loopback(),
             FetchHost::Name(name) => name == "localhost",
         };
-        if !is_here && secret.is_none() {
-            return refused(
-                "a worker on another machine needs a secret: deploy it with --worker-secret FILE".to_owned(),
-            );
+        if !is_here && signing.is_none() {
+            let message = "a worker on another machine takes signed requests only: deploy it with --worker-secret FILE, or \
+                           with --worker-signature ed25519";
+            return refused(message.to_owned());
         }
         Ok(())
     }
 }
 
+/// What requests to workers are signed with: a secret that both ends have, or the server's own key, or nothing.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestSigning {
+    /// No answer of the server has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Without a secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<WorkerSignature>,
+}
+
+/// The secret does not get into logs.
+impl fmt::Debug for RequestSigning {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = self.secret.as_ref().map(|_| "…");
+        formatter.debug_struct("RequestSigning").field("secret", &secret).field("signature", &self.signature).finish()
+    }
+}
+
+impl RequestSigning {
+    /// Refuses a secret that can be guessed, and two ways at once.
+    fn check(&self) -> Result<(), String> {
+        match &self.secret {
+            Some(_) if self.signature.is_some() => {
+                Err("requests are signed with a secret or with ed25519, not with both".to_owned())
+            }
+            Some(secret) if secret.len() < SECRET_BYTES => {
+                Err(format!("the worker's secret has fewer than {SECRET_BYTES} bytes"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        self.secret.is_none() && self.signature.is_none()
+    }
+}
+
 /// What is in the file. It is stored, so members may be added, and none changes its meaning.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerDocument {
     /// Where its workers are.
     pub address: WorkerAddress,
-    /// What requests to them are signed with. No answer of the server has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<String>,
+    /// What requests to them are signed with.
+    #[serde(flatten)]
+    pub signing: RequestSigning,
     /// What they serve.
     pub discovery: Discovery,
     /// Versions of workers that dial in which this one has replaced, by their [`WorkerDocument::version`], the oldest first.
@@ -109,17 +147,6 @@ pub struct WorkerDocument {
 
 /// How many replaced versions are remembered. A worker of an older one counts as new.
 const REPLACED_VERSIONS: usize = 64;
-
-/// The secret does not get into logs.
-impl fmt::Debug for WorkerDocument {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, secret, discovery, replaces, settings } = self;
-        let secret = secret.as_ref().map(|_| "…");
-        let mut shown = formatter.debug_struct("WorkerDocument");
-        shown.field("address", address).field("secret", &secret).field("discovery", discovery);
-        shown.field("replaces", replaces).field("settings", settings).finish()
-    }
-}
 
 impl WorkerDocument {
     /// Reads the file.
@@ -174,6 +201,10 @@ mod tests {
         assert!(!may_be("http://a") && !may_be("127.0.0.1") && !WorkerAddress::DialIn.may_be_http2());
     }
 
+    fn signed_with(secret: &str) -> RequestSigning {
+        RequestSigning { secret: Some(secret.to_owned()), signature: None }
+    }
+
     #[test]
     fn a_document_comes_back_and_its_secret_is_not_shown() {
         let discovery = Discovery {
@@ -184,31 +215,40 @@ mod tests {
             services: vec![],
         };
         for address in [WorkerAddress::Url("http://127.0.0.1:1".into()), WorkerAddress::DialIn] {
-            let secret = Some("very secret".into());
+            let signing = signed_with("very secret");
             let document =
-                WorkerDocument { address, secret, discovery: discovery.clone(), replaces: vec![], settings: None };
+                WorkerDocument { address, signing, discovery: discovery.clone(), replaces: vec![], settings: None };
             assert!(!format!("{document:?}").contains("very secret"));
             assert_eq!(WorkerDocument::from_json(&document.to_json()), Ok(document));
         }
-        // Files of earlier versions are read.
-        let stored = br#"{"address":{"url":"http://a"},"discovery":{"protocol":{"min":1,"max":1},"mode":"request-reply","services":[]}}"#;
-        let read = WorkerDocument::from_json(stored).expect("valid");
-        assert_eq!(read.to_json(), stored);
+        // Files of earlier versions are read, and what is new is a member of its own.
+        for signing in ["", r#""secret":"s","#, r#""signature":"ed25519","#] {
+            let stored = format!(
+                r#"{{"address":{{"url":"http://a"}},{signing}"discovery":{{"protocol":{{"min":1,"max":1}},"mode":"request-reply","services":[]}}}}"#
+            );
+            let read = WorkerDocument::from_json(stored.as_bytes()).expect("valid");
+            assert_eq!(read.to_json(), stored.as_bytes());
+        }
     }
 
     #[test]
     fn a_url_may_say_http2_without_tls_and_is_checked_like_others() {
         assert_eq!(worker_http_url("H2C://a:1/b"), ("http://a:1/b".into(), true));
         assert_eq!(worker_http_url("https://a/h2c://b"), ("https://a/h2c://b".into(), false));
-        let check = |url: &str, secret| WorkerAddress::Url(url.to_owned()).check(secret);
-        assert_eq!(check("h2c://127.0.0.1:8081", None), Ok(()));
-        assert_eq!(check("h2c://example.com", Some("0123456789abcdef")), Ok(()));
+        let check = |url: &str, signing: &RequestSigning| WorkerAddress::Url(url.to_owned()).check(signing);
+        let unsigned = RequestSigning::default();
+        assert_eq!(check("h2c://127.0.0.1:8081", &unsigned), Ok(()));
+        assert_eq!(check("h2c://example.com", &signed_with("0123456789abcdef")), Ok(()));
+        let ed25519 = RequestSigning { secret: None, signature: Some(WorkerSignature::Ed25519) };
+        assert_eq!(check("h2c://example.com", &ed25519), Ok(()));
+        let both = RequestSigning { signature: ed25519.signature, ..signed_with("0123456789abcdef") };
+        assert!(check("h2c://example.com", &both).expect_err("one of both").message.contains("not with both"));
         for (url, reason) in [
-            ("h2c://example.com", "needs a secret"),
+            ("h2c://example.com", "takes signed requests only"),
             ("h2c://localhost/?a", "has a query"),
             ("h2://localhost", "the worker's URL"),
         ] {
-            let error = check(url, None).expect_err(url);
+            let error = check(url, &unsigned).expect_err(url);
             assert!(error.message.contains(reason), "{url}: {}", error.message);
         }
     }
@@ -217,7 +257,7 @@ mod tests {
     fn a_document_remembers_what_it_has_replaced() {
         let version = |sdk: &str| WorkerDocument {
             address: WorkerAddress::DialIn,
-            secret: None,
+            signing: RequestSigning::default(),
             discovery: Discovery {
                 protocol: ProtocolRange { min: 1, max: 1 },
                 mode: WorkerMode::RequestReply,

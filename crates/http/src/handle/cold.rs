@@ -46,6 +46,10 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::Schedules => manage::schedules(backend, who, input.query()).await,
         Kind::Apps => apps(backend, who, input.uri.query()).await,
         Kind::Deploy => deploy(session, who, input).await,
+        Kind::WorkerKey => {
+            let public_key = backend.worker_key(who, &input.name(Parameter::App)?)?;
+            reply::json_value(StatusCode::OK, &serde_json::json!({ "signature": "ed25519", "public_key": public_key }))
+        }
         Kind::ConnectWorker => connect_worker(session, who, &input),
         Kind::RemoveApp => {
             backend.remove_app(who, &input.name(Parameter::App)?).await?;

@@ -296,7 +296,7 @@ const DEPLOY: Operation = Operation {
     method: "PUT",
     path: &[literal("apps"), APP],
     summary: "Deploy or replace an app, on all cores or not at all: a tar archive of its files, or as application/json \
-              `{\"worker\": URL, \"secret\"?: text, \"settings\"?: TOML}` where its handlers run in workers",
+              `{\"worker\": URL, \"secret\"?: text, \"signature\"?: \"ed25519\", \"settings\"?: TOML}` where its handlers run in workers",
     request: Some(Media { content_type: "application/x-tar", schema: BINARY }),
     answers: &[
         Answer { status: 200, description: "Replaced.", body: json(r##"{"$ref":"#/components/schemas/App"}"##) },
@@ -306,6 +306,21 @@ const DEPLOY: Operation = Operation {
             body: json(r##"{"$ref":"#/components/schemas/App"}"##),
         },
     ],
+    query: &[],
+    ..APPS
+};
+
+const WORKER_KEY: Operation = Operation {
+    kind: Kind::WorkerKey,
+    path: &[literal("apps"), APP, literal("worker-key")],
+    summary: "The public key with which workers of an app verify requests, if it is deployed with `\"signature\": \"ed25519\"`",
+    answers: &[Answer {
+        status: 200,
+        description: "The key, 32 bytes in hex digits. It is the same on all nodes, before the app is deployed too.",
+        body: json(
+            r#"{"type":"object","required":["signature","public_key"],"properties":{"signature":{"const":"ed25519"},"public_key":{"type":"string"}}}"#,
+        ),
+    }],
     query: &[],
     ..APPS
 };
@@ -383,6 +398,7 @@ const GENERAL: &[Operation] = &[
     Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY], query: PAGE_OF_FIELDS, ..STATE },
     Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY, FIELD], ..FIELD_STATE },
     APPS,
+    WORKER_KEY,
     DEPLOY,
     Operation {
         kind: Kind::ConnectWorker,

@@ -1,7 +1,7 @@
 //! Workers that have dialled in, as the nodes tell each other of them.
 
 use millrace_base::limits;
-use millrace_guidance::{DIALLED_VERSIONS, Dialled, STREAMS_LEVEL};
+use millrace_guidance::{DIALLED_VERSIONS, Dialled, STREAMS_LEVEL, WORKER_SIGNATURES_LEVEL};
 
 use super::{Cluster, locked};
 use crate::core::Shared;
@@ -16,6 +16,11 @@ impl Cluster {
     /// Whether all nodes can exchange turns with workers on streams.
     pub(crate) fn knows_streams(&self) -> bool {
         self.guidance().feature_level >= STREAMS_LEVEL
+    }
+
+    /// Whether all nodes can sign requests to workers with keys of their own.
+    pub(crate) fn knows_worker_signatures(&self) -> bool {
+        self.guidance().feature_level >= WORKER_SIGNATURES_LEVEL
     }
 
     /// The content of an app that is deployed, as this node knows it; none if there is no such app.

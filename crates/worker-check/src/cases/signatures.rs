@@ -1,7 +1,7 @@
 //! Who may invoke the worker.
 
 use bytes::Bytes;
-use millrace_workers::{Signed, signature};
+use millrace_workers::{Signed, Signer};
 use serde_json::json;
 
 use crate::Case;
@@ -26,12 +26,18 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "signature/other-scheme",
-        expected: "a fitting sum behind `v2=`: status 401",
+        expected: "a fitting signature behind `v2=`: status 401",
         run: |bench| {
             status(bench, 401, |envelope, _| {
-                envelope.signature = envelope.signature.take().map(|text| text.replacen("v1", "v2", 1));
+                let digits = |text: String| text.split_once('=').map(|(_, digits)| format!("v2={digits}"));
+                envelope.signature = envelope.signature.take().and_then(digits);
             })
         },
+    },
+    Case {
+        name: "signature/other-kind",
+        expected: "signed with what the worker knows, but in the other way: status 401",
+        run: |bench| signed(bench, &of_other_kind(bench), |_| {}),
     },
     Case {
         name: "signature/cut-off",
@@ -44,8 +50,37 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "signature/other-secret",
-        expected: "signed with another secret: status 401",
-        run: |bench| signed(bench, "another secret", |_| {}),
+        expected: "signed with another secret or key: status 401",
+        run: |bench| {
+            let another = match bench.signer() {
+                Some(Signer::Key(_)) => Signer::from_seed(&[1; 32]),
+                _ => Signer::Secret("another secret".to_owned()),
+            };
+            signed(bench, &another, |_| {})
+        },
+    },
+    Case {
+        name: "signature/changed",
+        expected: "a signature of which one digit is another: status 401",
+        run: |bench| {
+            status(bench, 401, |envelope, _| {
+                let last = envelope.signature.as_mut().and_then(String::pop);
+                let other = if last == Some('0') { '1' } else { '0' };
+                envelope.signature.iter_mut().for_each(|text| text.push(other));
+            })
+        },
+    },
+    Case {
+        name: "signature/no-digits",
+        expected: "a signature that is no hex digits: status 401",
+        run: |bench| {
+            status(bench, 401, |envelope, _| {
+                let blank = |text: &String| {
+                    text.split_once('=').map(|(kind, rest)| format!("{kind}={}", "x".repeat(rest.len())))
+                };
+                envelope.signature = envelope.signature.as_ref().and_then(blank);
+            })
+        },
     },
     Case {
         name: "signature/other-body",
@@ -112,8 +147,8 @@ fn status(bench: &Bench<'_>, expected: u16, change: impl FnOnce(&mut Envelope, &
     same("the status", &bench.ask("POST", "/invoke", envelope, body.into())?.status, &expected)
 }
 
-/// An invocation that is signed, with `secret`, for something else.
-fn signed(bench: &Bench<'_>, secret: &str, change: impl FnOnce(&mut Signed<'_>)) -> Result<(), String> {
+/// An invocation that is signed, by `signer`, for something else.
+fn signed(bench: &Bench<'_>, signer: &Signer, change: impl FnOnce(&mut Signed<'_>)) -> Result<(), String> {
     let mut run = Run::new(Scene::new(bench, "echo", &json!(1)))?;
     let (body, attempt) = (run.request(), run.scene.start.attempt);
     let mut envelope = bench.envelope("POST", "/invoke", attempt, &body);
@@ -121,23 +156,36 @@ fn signed(bench: &Bench<'_>, secret: &str, change: impl FnOnce(&mut Signed<'_>))
     let path = bench.path("/invoke");
     let mut signed = Signed { method: "POST", path: &path, expires, attempt, body: &body };
     change(&mut signed);
-    envelope.signature = Some(signature(secret, &signed));
+    envelope.signature = Some(signer.sign(&signed));
     same("the status", &bench.ask("POST", "/invoke", envelope, Bytes::from(body.clone()))?.status, &401)
 }
 
 fn own(bench: &Bench<'_>, change: impl FnOnce(&mut Signed<'_>)) -> Result<(), String> {
-    signed(bench, bench.secret().unwrap_or_default(), change)
+    signed(bench, own_signer(bench)?, change)
+}
+
+/// What the worker verifies with. Without it, these cases are left out.
+fn own_signer<'b>(bench: &'b Bench<'_>) -> Result<&'b Signer, String> {
+    bench.signer().ok_or_else(|| "nothing is signed".to_owned())
+}
+
+/// Signs with what the worker knows, taken for what it is not. The public key is no secret.
+fn of_other_kind(bench: &Bench<'_>) -> Signer {
+    match bench.signer() {
+        Some(key @ Signer::Key(_)) => Signer::Secret(key.public_key().unwrap_or_default()),
+        Some(Signer::Secret(_)) | None => Signer::from_seed(&[2; 32]),
+    }
 }
 
 /// An invocation whose signature fits and says that it ended then.
 fn expired(bench: &Bench<'_>, expires: u64) -> Result<(), String> {
-    let secret = bench.secret().unwrap_or_default().to_owned();
+    let signer = own_signer(bench)?;
     let path = bench.path("/invoke");
     let mut run = Run::new(Scene::new(bench, "echo", &json!(1)))?;
     let (body, attempt) = (run.request(), run.scene.start.attempt);
     let mut envelope = bench.envelope("POST", "/invoke", attempt, &body);
     let signed = Signed { method: "POST", path: &path, expires, attempt, body: &body };
-    envelope.signature = Some(signature(&secret, &signed));
+    envelope.signature = Some(signer.sign(&signed));
     envelope.expires = Some(expires.to_string());
     same("the status", &bench.ask("POST", "/invoke", envelope, Bytes::from(body.clone()))?.status, &401)
 }

@@ -230,7 +230,7 @@ pub(super) const CASES: &[Case] = &[
         name: "stream/signature",
         expected: "START is what is signed: with a secret, a signature of other bytes gives status 401",
         run: |bench| {
-            if bench.secret().is_none() {
+            if bench.signer().is_none() {
                 return Ok(());
             }
             let attempt = bench.token();

@@ -21,7 +21,7 @@ from .service import Service
 Scope = MutableMapping[str, Any]
 
 SECRET_VARIABLE = "MILLRACE_WORKER_SECRET"
-SECRET_BYTES = 16
+PUBLIC_KEY_VARIABLE = "MILLRACE_WORKER_PUBLIC_KEY"
 
 # As many bytes as the server sends of one attempt, and the headers of their frames.
 _BODY_LIMIT_BYTES = 65 * 1024 * 1024
@@ -38,6 +38,7 @@ class _Refusal(Exception):
 def asgi(
     *services: type[Service],
     secret: str | bytes | None = None,
+    public_key: str | None = None,
     threads: int = THREADS,
     kept_attempts: int = KEPT_ATTEMPTS,
     concurrency: int | None = None,
@@ -46,8 +47,10 @@ def asgi(
     """An application for these services.
 
     :param secret: the deployment's secret, with which the server signs its requests. It is that of the
-        environment variable ``MILLRACE_WORKER_SECRET`` if it is left out. It has 16 bytes or more. Without
-        any, the application answers only clients on the loopback address.
+        environment variable ``MILLRACE_WORKER_SECRET`` if this and ``public_key`` are left out. It has 16 bytes
+        or more. Without both, the application answers only clients on the loopback address.
+    :param public_key: what ``millrace apps worker-key APP`` prints, for a deployment with
+        ``--worker-signature ed25519``. It is that of ``MILLRACE_WORKER_PUBLIC_KEY`` if both are left out.
     :param threads: how many plain ``def`` handlers run at once.
     :param kept_attempts: how many suspended handlers stay in memory. Others are run again.
     :param concurrency: how many calls from outside run at once, in all processes together: 256 if it is left out. The
@@ -57,25 +60,36 @@ def asgi(
         answer is sent, as hypercorn does, and no proxy before it that waits for whole requests. An ``async`` handler
         that holds up the event loop for a second is then given up.
     """
-    if secret is None:
+    worker = Worker(services, threads, kept_attempts, concurrency)
+    return Application(services, worker, _verifier(secret, public_key), stream)
+
+
+def _verifier(secret: str | bytes | None, public_key: str | None) -> signature.Verifier | None:
+    if secret is None and public_key is None:
         secret = os.environ.get(SECRET_VARIABLE) or None
-    if isinstance(secret, str):
-        secret = secret.encode()
-    if secret is not None and len(secret) < SECRET_BYTES:
-        # One signed request is enough to try guesses on.
-        raise ValueError(f"the worker's secret has {len(secret)} bytes: use {SECRET_BYTES} bytes or more")
-    return Application(services, Worker(services, threads, kept_attempts, concurrency), secret, stream)
+        public_key = os.environ.get(PUBLIC_KEY_VARIABLE) or None
+    if secret is not None and public_key is not None:
+        raise ValueError("a worker has a secret or a public key, not both")
+    if public_key is not None:
+        return signature.ServerKey(public_key)
+    if secret is not None:
+        return signature.Secret(secret.encode() if isinstance(secret, str) else secret)
+    return None
 
 
 class Application:
     """What :func:`asgi` makes."""
 
     def __init__(
-        self, services: Sequence[type[Service]], worker: Worker, secret: bytes | None, stream: bool = True
+        self,
+        services: Sequence[type[Service]],
+        worker: Worker,
+        verifier: signature.Verifier | None,
+        stream: bool = True,
     ) -> None:
         self.services = list(services)
         self._worker = worker
-        self._secret = secret
+        self._verifier = verifier
         self._streams = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,15 +176,16 @@ class Application:
             for name, value in scope["headers"]
             if name.startswith(b"millrace-")
         }
-        if self._secret is None:
+        if self._verifier is None:
             client = scope.get("client")
             # A socket of this machine's file system has no address.
             if client and not is_loopback(client[0]):
-                raise _Refusal(401, f"a worker without a secret answers only this machine: set {SECRET_VARIABLE}")
+                variables = f"{SECRET_VARIABLE} or {PUBLIC_KEY_VARIABLE}"
+                raise _Refusal(401, f"a worker without a secret answers only this machine: set {variables}")
             return headers
         raw_path = scope.get("raw_path")
         path = (raw_path.decode("latin-1") if raw_path else scope["path"]).partition("?")[0]
-        problem = signature.refusal(self._secret, scope["method"], path, headers, body, time.time())
+        problem = signature.refusal(self._verifier, scope["method"], path, headers, body, time.time())
         if problem is not None:
             raise _Refusal(401, problem)
         return headers
