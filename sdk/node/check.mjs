@@ -55,6 +55,23 @@ const handlers = service({
   log: (ctx, line) => ctx.log(line),
   long: (ctx, length) => "x".repeat(length),
   record: (ctx, [type, id]) => ctx.record(type, id).get(),
+  async object_get(ctx, place) {
+    const stored = await ctx.object(...place).get();
+    return stored && [stored.text(), stored.contentType, stored.sizeBytes];
+  },
+  async object_head(ctx, place) {
+    const info = await ctx.object(...place).head();
+    return info && [info.etag, info.metadata];
+  },
+  async object_put(ctx, [bucket, key, text]) {
+    ctx.set("count", (ctx.get("count") ?? 0) + 1);
+    return (await ctx.object(bucket, key).put(text, { contentType: "text/html", ifNoneMatch: "*" })).etag;
+  },
+  object_delete: (ctx, place) => ctx.object(...place).delete(),
+  async objects(ctx, bucket) {
+    const { objects, next } = await ctx.objects(bucket).list({ prefix: "a", limit: 2 });
+    return [objects.map(({ key }) => key), next];
+  },
   unsteady: (ctx, target) => ctx.call(...target, count("unsteady")),
   async fickle(ctx, target) {
     if (count(`fickle ${ctx.key}`) > 1) return null;

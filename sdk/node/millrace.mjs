@@ -2,11 +2,12 @@
 // the handler from its start and feeds it the results so far, one at a time. stream.mjs has streams of HTTP/2 beside it.
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
+import { objectOf, objectsOf } from "./objects.mjs";
 import { refusal, verifierOf } from "./signature.mjs";
 
 const START = 1, RESULT = 2, FIELDS = 6, SCAN = 0x21, CALL = 0x24, SEND = 0x25, SIGNAL = 0x26, FETCH = 0x27, SLEEP = 0x28, WAIT = 0x29;
 const SET = 0x22, DELETE = 0x23, STEP = 0x2a, STEP_END = 0x2b, COMPENSATE = 0x2c, RECORD = 0x2d, LOG = 0x2e, AWAIT = 0x2f;
-const OUTPUT = 0x30, FAILURE = 0x31, SUSPEND = 0x32, RESUMED = 0x34;
+const OUTPUT = 0x30, FAILURE = 0x31, SUSPEND = 0x32, RESUMED = 0x34, OBJECT = 0x36, VERSIONS = ["1", "2", "3", "4"];
 const PAYLOAD_LIMIT = 8 * 1024 * 1024, BODY_LIMIT = 65 * 1024 * 1024, WHOLE_LIMIT = 262_144, SCAN_ROWS = 1000;
 const KINDS = ["transaction", "query", "workflow", "route"], JSON_TEXT = 0, RAW = 1;
 
@@ -219,11 +220,16 @@ export class Attempt {
       sleep: (ms) => this.perform(SLEEP, u64(ms)),
       wait: (name, options) => this.perform(WAIT, bytes(name), limit(options)), result: (id, options) => this.perform(AWAIT, bytes(id), limit(options)),
       step: (name, code, options) => this.step(name, code, options), fetch: (url, options = {}) => this.fetch(url, options),
+      object: (bucket, key) => objectOf(this.objects(bucket, key)), objects: (bucket) => objectsOf(this.objects(bucket, "")),
       record: (type, id) => this.record(type, id), ask: (type, id, request) => this.perform(RECORD, bytes(type), bytes(id), bytes(JSON.stringify(request))),
       now: () => start.now, random: () => Number(this.draw().readBigUInt64BE() >> 11n) / 2 ** 53,
       uuid: () => { const b = this.draw(); b[6] = (b[6] & 15) | 64; b[8] = (b[8] & 63) | 128; return b.toString("hex", 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-"); },
       log: (...values) => this.emit(LOG, Buffer.concat([Buffer.from([1]), bytes(values.join(" "))])),
     };
+  }
+  objects(bucket, key) {
+    if (this.start.version < 4) throw new Error("ctx.object and ctx.objects need version 4 of the worker protocol, which the server does not speak");
+    return (request, body) => this.perform(OBJECT, ...[bucket, key, JSON.stringify(request), body].map(bytes));
   }
   record(type, id) {
     const ask = (op, request) => this.perform(RECORD, bytes(type), bytes(id), bytes(JSON.stringify({ op, ...request })));
@@ -247,7 +253,7 @@ export class Attempt {
 
 const isHandler = ([name, handler]) => typeof handler === "function" && !name.startsWith("_");
 const discovery = (services, mode) => ({
-  protocol: { min: 1, max: 3 }, mode, sdk: "millrace-node/0.1.0",
+  protocol: { min: 1, max: VERSIONS.length }, mode, sdk: "millrace-node/0.1.0",
   services: Object.entries(services).map(([name, { default: handlers = {}, routes = {}, schedules = {} }]) => ({
     name, fields: [], whole_up_to_bytes: WHOLE_LIMIT,
     handlers: Object.entries(handlers).filter(isHandler).map(([name, h]) => ({ name, kind: h.millraceKind ?? "transaction" })),
@@ -258,7 +264,8 @@ const discovery = (services, mode) => ({
 
 export const problem = (status, code, detail) => [status, "application/json", JSON.stringify({ code, detail })];
 export function handlerOf(services, start, { headers }) {
-  if (!["1", "2", "3"].includes(headers["millrace-worker-protocol"])) throw new ProtocolError("this worker speaks the versions 1 to 3");
+  if (!VERSIONS.includes(headers["millrace-worker-protocol"])) throw new ProtocolError(`this worker speaks the versions 1 to ${VERSIONS.length}`);
+  start.version = Number(headers["millrace-worker-protocol"]);
   if (headers["millrace-attempt"] !== start.attempt) throw new ProtocolError("the header names another attempt");
   const found = services[start.service], handler = start.kind === "route" ? found?.routes?.[start.handler] : found?.default?.[start.handler];
   const fits = handler && (start.kind === "route" || (handler.millraceKind ?? "transaction") === start.kind);

@@ -4,7 +4,7 @@ import * as nodeCrypto from "node:crypto";
 import { format } from "node:util";
 
 const calls = new AsyncLocalStorage();
-const CALLS = ["call", "signal", "record", "now", "random", "uuid", "log"];
+const CALLS = ["call", "signal", "record", "object", "objects", "now", "random", "uuid", "log"];
 const READS = ["get", "fields", "entries", "set", "delete"];
 const OUTSIDE = { route: ["fetch"], workflow: ["fetch", "sleep", "wait", "result", "step", "compensate"] };
 
@@ -39,8 +39,6 @@ function surface(app, base, kind, sent) {
     return base.call(service, key, handler, ...rest);
   };
   ctx.records = (type) => records(base, type);
-  ctx.object = () => missing("ctx.object");
-  ctx.objects = () => missing("ctx.objects");
   if (ctx.fetch) ctx.fetch = async (...request) => withHeaders(await base.fetch(...request));
   return Object.freeze(ctx);
 }

@@ -89,7 +89,7 @@ def test_the_node_worker(mode: list[str], scheme: str, kind: str, secret_file: s
         worker.kill()
         worker.wait()
         worker.stdout.close()
-    assert (status, failed(cases, version=3)) == (0, [])
+    assert (status, failed(cases)) == (0, [])
     assert any(is_no_stream(outcome) for outcome in cases.values()) == (scheme == "http")
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from processes import deploy, needs_server
+from test_objects import Store
 
 from millrace import Client
+from millrace._types import dumps
 from millrace.testing import Node
 
 FOLDER = Path(__file__).parents[2] / "node"
@@ -237,20 +239,137 @@ def test_what_a_worker_does_not_have_is_named(node: Node, tmp_path: Path) -> Non
     app = tmp_path / "app"
     app.mkdir()
     (app / "gaps.ts").write_text(
-        'import { service } from "millrace";\n'
-        "export default service({\n"
-        '  object: (ctx) => ctx.object("bucket", "key"),\n'
-        '  objects: (ctx) => ctx.objects("bucket"),\n'
-        '  hash: () => crypto.argon2id.hash("x"),\n'
-        "});\n"
+        'import { service } from "millrace";\nexport default service({\n  hash: () => crypto.argon2id.hash("x"),\n});\n'
     )
     worker = NodeWorker(app)
     try:
         deploy(node, "gaps", worker.url, tmp_path)
         with Client(node.url) as client:
-            for handler in ("object", "objects", "hash"):
-                reply = client.request("POST", f"/call/gaps/k/{handler}", json=None)
-                assert reply.status == 500
-                assert reply.json()["detail"].startswith("not-in-worker: "), reply.body
+            reply = client.request("POST", "/call/gaps/k/hash", json=None)
+            assert reply.status == 500
+            assert reply.json()["detail"].startswith("not-in-worker: "), reply.body
     finally:
         worker.kill()
+
+
+PAGES = """
+import { service, query, workflow, Abort } from "millrace";
+const page = (key: string) => (ctx: any) => ctx.object("photos", key);
+const told = ({ code, reason, message }: any) => [code, reason ?? null, code ? message : "a TypeError"];
+export default service({
+  async save(ctx, { key, text, fails }: any) {
+    ctx.set("saved", (ctx.get("saved") ?? 0) + 1);
+    const options = { contentType: "text/plain", metadata: { color: "red" } };
+    const written = await page(key)(ctx).put(text, options);
+    if (fails) throw new Abort("no");
+    return [written, ctx.get("saved")];
+  },
+  async read(ctx, key: string) {
+    const stored = await page(key)(ctx).get();
+    if (stored === null) return null;
+    const { sizeBytes, etag, contentType, metadata, version, modifiedMs } = stored;
+    const kinds = [stored.bytes() instanceof Uint8Array, typeof modifiedMs];
+    const content = [stored.text(), [...stored.bytes()]];
+    return [content, sizeBytes, etag, contentType, metadata, version, kinds, Object.keys(stored).sort()];
+  },
+  head: query(async (ctx, key: string) => {
+    const info = await page(key)(ctx).head();
+    return info && [info.sizeBytes, info.etag, info.metadata, Object.keys(info).sort()];
+  }),
+  bytes: (ctx, key: string) => page(key)(ctx).put(new Uint8Array([0, 255, 10])),
+  json: async (ctx, key: string) => (await page(key)(ctx).get()).json(),
+  once: (ctx, key: string) => page(key)(ctx).put("1", { ifNoneMatch: "*" }).catch(told),
+  only_this: (ctx, [key, etag]: any) => page(key)(ctx).delete({ ifMatch: etag }).catch(told),
+  remove: (ctx, key: string) => page(key)(ctx).delete(),
+  list: async (ctx, options: any) => {
+    const { objects, prefixes, next } = await ctx.objects("photos").list(options);
+    const row = ({ key, sizeBytes, etag, modifiedMs }: any) => [key, sizeBytes, etag, typeof modifiedMs];
+    return [objects.map(row), prefixes, next];
+  },
+  nowhere: (ctx) => ctx.object("nowhere", "a").get().catch(told),
+  others: (ctx) => ctx.object("other", "a").get().catch(told),
+  thrown_on: (ctx) => ctx.object("nowhere", "a").get(),
+  too_large: (ctx) => page("large")(ctx).put("x".repeat(1024 * 1024 + 1)),
+  async bad(ctx, what: string) {
+    try {
+      if (what === "body") await page("a")(ctx).put(5 as any);
+      if (what === "option") await page("a")(ctx).put("x", { contenttype: "x" } as any);
+      if (what === "list") await ctx.objects("photos").list({ size: 1 } as any);
+    } catch (error) {
+      return told(error);
+    }
+  },
+  writes_in_a_query: query((ctx) => page("in-a-query")(ctx).put("x")),
+  copies: workflow(async (ctx, [from, to]: any) => {
+    const stored = await page(from)(ctx).get();
+    await page(to)(ctx).put(stored.text());
+    await ctx.sleep(1);
+    return stored.text();
+  }),
+});
+"""
+
+OBJECTS: list[tuple[str, Any]] = [
+    ("save", {"key": "dir/a", "text": "ä"}),
+    ("read", "dir/a"),
+    ("head", "dir/a"),
+    ("read", "none"),
+    ("head", "none"),
+    ("save", {"key": "dir/a", "text": "void", "fails": True}),
+    ("read", "dir/a"),
+    ("bytes", "dir/b"),
+    ("read", "dir/b"),
+    ("save", {"key": "j", "text": '{"x":[1]}'}),
+    ("json", "j"),
+    ("once", "once"),
+    ("once", "once"),
+    ("only_this", ["once", "0" * 32]),
+    ("list", {}),
+    ("list", {"prefix": "dir/", "limit": 1}),
+    ("list", {"prefix": "dir/", "limit": 1, "after": "dir/a"}),
+    ("list", {"delimiter": "/"}),
+    ("remove", "dir/a"),
+    ("remove", "dir/a"),
+    ("list", {}),
+    ("nowhere", None),
+    ("others", None),
+    ("thrown_on", None),
+    ("too_large", None),
+    ("bad", "body"),
+    ("bad", "option"),
+    ("bad", "list"),
+    ("writes_in_a_query", None),
+]
+
+
+@needs_server
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.parametrize("scheme", ["http", "h2c"])
+def test_objects_are_the_same(scheme: str, tmp_path: Path) -> None:
+    app = tmp_path / "pages"
+    app.mkdir()
+    (app / "pages.ts").write_text(PAGES)
+
+    def deploy_inside(node: Node) -> None:
+        command = [os.environ["MILLRACE_BINARY"], "deploy", str(app), "--url", node.url]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    worker = NodeWorker(app)
+    url = worker.url.replace("http:", f"{scheme}:")
+    stores: list[Store] = []
+    seen: list[list[Any]] = []
+    try:
+        stores.append(Store(tmp_path / "inside", "pages", deploy_inside))
+        stores.append(Store(tmp_path / "outside", "pages", lambda node: deploy(node, "pages", url, tmp_path)))
+        for store in stores:
+            with Client(store.node.url) as client:
+                calls = [ask(client, "POST", f"/call/pages/k/{name}", dumps(given)) for name, given in OBJECTS]
+                copied = ended(client, client.send("pages", "k", "copies", ["j", "copy"]).id)
+                seen.append([*zip(OBJECTS, calls, strict=True), copied, store.ask("GET", "photos/copy")])
+    finally:
+        for store in stores:
+            store.close()
+        worker.kill()
+    for inside, outside in zip(*seen, strict=True):
+        assert outside == inside
+    assert seen[0][-2:] == [["succeeded", '{"x":[1]}', None, None], (200, '{"x":[1]}')]

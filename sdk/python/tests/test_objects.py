@@ -6,14 +6,14 @@ import asyncio
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_server import FakeServer, ServerError
 from gallery import Page
-from processes import WorkerProcess, deploy, needs_server, uvicorn_worker
+from processes import deploy, needs_server, uvicorn_worker
 
 from millrace import Abort, CallError, Client
 from millrace._protocol.frames import Type
@@ -75,20 +75,18 @@ def free_port() -> int:
 
 
 class Store:
-    """A server with buckets, its worker, and S3 beside it."""
+    """A server with buckets, one of which an app has, and S3 beside it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, app: str, deployed: Callable[[Node], None]) -> None:
         self.s3 = f"http://127.0.0.1:{free_port()}"
         options = ["--cores", "1", "--shards", "4", "--durability", "os", "--s3", self.s3.removeprefix("http://")]
         self.node = Node(folder / "data", options=options)
-        self.worker: WorkerProcess = uvicorn_worker("gallery:app", Path(__file__).parent)
-        self.worker.start()
         self.node.start()
-        deploy(self.node, "gallery", self.worker.url, folder)
+        deployed(self.node)
         self.command("user", "add", "ann", "--access-key", "ANNSKEY", "--secret-key", "annssecret")
         for bucket in ("photos", "other"):
             assert self.ask("PUT", bucket)[0] == 200
-        self.command("bucket", "app", "photos", "gallery")
+        self.command("bucket", "app", "photos", app)
 
     def command(self, *arguments: str) -> None:
         subprocess.run([self.node._binary, "s3", *arguments, "--url", self.node.url], check=True, capture_output=True)
@@ -112,14 +110,16 @@ class Store:
         return int(status), body
 
     def close(self) -> None:
-        self.worker.kill()
         self.node.close()
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = Store(tmp_path_factory.mktemp("objects"))
+    folder, worker = tmp_path_factory.mktemp("objects"), uvicorn_worker("gallery:app", Path(__file__).parent)
+    worker.start()
+    store = Store(folder, "gallery", lambda node: deploy(node, "gallery", worker.url, folder))
     yield store
+    worker.kill()
     store.close()
 
 
