@@ -20,12 +20,16 @@ const PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 
+/// Of DATA: the first byte of the payload says how many at its end are padding.
+const PADDED: u8 = 0x8;
+
 /// What a frame of content allows: servers open the windows of its stream and of the connection.
 const FRAMES_PER_CONTENT: u64 = 4;
 
-/// Finds the heads of frames among bytes that come in any parts.
+/// Finds the heads of frames among bytes that come in any parts. The length of a DATA frame's padding is taken for a part of
+/// its head.
 struct Heads {
-    head: [u8; HEAD_BYTES],
+    head: [u8; HEAD_BYTES + 1],
     head_bytes: usize,
     /// Bytes that come before the next head.
     left: usize,
@@ -33,7 +37,7 @@ struct Heads {
 
 impl Heads {
     fn behind(left: usize) -> Self {
-        Self { head: [0; HEAD_BYTES], head_bytes: 0, left }
+        Self { head: [0; HEAD_BYTES + 1], head_bytes: 0, left }
     }
 
     /// Says of each frame that begins its kind, and whether it has content.
@@ -45,16 +49,22 @@ impl Heads {
                 bytes = &bytes[here..];
                 continue;
             }
-            let here = (HEAD_BYTES - self.head_bytes).min(bytes.len());
+            let here = (HEAD_BYTES - self.head_bytes.min(HEAD_BYTES - 1)).min(bytes.len());
             self.head[self.head_bytes..self.head_bytes + here].copy_from_slice(&bytes[..here]);
             self.head_bytes += here;
             bytes = &bytes[here..];
-            if self.head_bytes == HEAD_BYTES {
-                let [a, b, c, kind, ..] = self.head;
-                self.left = u32::from_be_bytes([0, a, b, c]) as usize;
-                self.head_bytes = 0;
-                each(kind, self.left > 0);
+            if self.head_bytes < HEAD_BYTES {
+                continue;
             }
+            let [a, b, c, kind, flags, .., padding] = self.head;
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            let is_padded = kind == DATA && flags & PADDED != 0 && length > 0;
+            if is_padded && self.head_bytes == HEAD_BYTES {
+                continue;
+            }
+            let beside = if is_padded { 1 } else { 0 };
+            (self.left, self.head_bytes) = (length - beside, 0);
+            each(kind, length > beside * (1 + usize::from(padding)));
         }
     }
 }
@@ -167,20 +177,36 @@ mod tests {
         [&[a, b, c, kind, 0, 0, 0, 0, 1], payload].concat()
     }
 
+    /// DATA with padding behind its content.
+    fn padded(content: &[u8], padding: u8) -> Vec<u8> {
+        let payload = [&[padding], content, &vec![0; usize::from(padding)]].concat();
+        let mut frame = frame(DATA, &payload);
+        frame[4] = PADDED;
+        frame
+    }
+
     #[test]
     fn frames_are_found_in_whatever_parts_they_come() {
-        let bytes = [frame(PING, &[0; 8]), frame(DATA, &[DATA; 300]), frame(DATA, b""), frame(SETTINGS, b"")].concat();
+        let mut bare = frame(DATA, b"");
+        // Broken, as it has no length of its padding.
+        bare[4] = PADDED;
+        let data =
+            [frame(DATA, &[DATA; 300]), frame(DATA, b""), padded(b"x", 9), padded(b"", 255), padded(b"", 0), bare];
+        let bytes = [frame(PING, &[0; 8]), data.concat(), frame(SETTINGS, b"")].concat();
         for size in 1..bytes.len() {
             let (mut heads, mut found) = (Heads::behind(0), Vec::new());
             bytes.chunks(size).for_each(|part| heads.look(part, |kind, has_content| found.push((kind, has_content))));
-            assert_eq!(found, [(PING, true), (DATA, true), (DATA, false), (SETTINGS, false)], "parts of {size}");
+            let of_data = [true, false, true, false, false, false].map(|has_content| (DATA, has_content));
+            let expected = [&[(PING, true)], &of_data[..], &[(SETTINGS, false)]].concat();
+            assert_eq!(found, expected, "parts of {size}");
         }
     }
 
     #[test]
     fn what_carries_nothing_has_a_budget_and_content_has_none() {
-        for one in [frame(PING, &[0; 8]), frame(SETTINGS, b""), frame(HEADERS, b"x"), frame(DATA, b""), frame(200, b"")]
-        {
+        let of_data = [frame(DATA, b""), padded(b"", 0), padded(b"", 255)];
+        let others = [frame(PING, &[0; 8]), frame(SETTINGS, b""), frame(HEADERS, b"x"), frame(200, b"")];
+        for one in of_data.into_iter().chain(others) {
             let mut counted = Counted::new(());
             assert!(counted.came(&one.repeat(HTTP2_FRAMES as usize)));
             assert!(!counted.came(&one));
@@ -190,6 +216,7 @@ mod tests {
             assert!(counted.came(&one.repeat((FRAMES_PER_REQUEST + FRAMES_PER_CONTENT) as usize)));
             assert!(!counted.came(&one));
             assert!(counted.came(&frame(DATA, b"content").repeat(10_000)));
+            assert!(counted.came(&padded(b"content", 5).repeat(10_000)));
         }
     }
 }

@@ -16,7 +16,12 @@ use tokio::time::{sleep, timeout};
 use crate::support::PATIENCE;
 
 const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+/// DATA on the stream of the first request: one byte of padding, and no content.
+const PADDING: [u8; 11] = [0, 0, 2, 0, 8, 0, 0, 0, 1, 1, 0];
 const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+/// A response that has begun on that stream.
+const RESPONSE: [u8; 10] = [0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88];
 
 /// Sends a frame without an end once a request has come, and counts how often. It reads what is answered.
 async fn flood(listener: TcpListener, frame: Vec<u8>, sent: Arc<AtomicUsize>) {
@@ -26,6 +31,9 @@ async fn flood(listener: TcpListener, frame: Vec<u8>, sent: Arc<AtomicUsize>) {
         let reading = tokio::spawn(async move { while matches!(reads.read(&mut [0; 4096]).await, Ok(1..)) {} });
         writes.write_all(&SETTINGS).await.expect("written");
         sleep(Duration::from_millis(50)).await;
+        if frame == PADDING {
+            writes.write_all(&RESPONSE).await.expect("written");
+        }
         let many = frame.repeat(100);
         while writes.write_all(&many).await.is_ok() {
             sent.fetch_add(100, Ordering::SeqCst);
@@ -57,7 +65,9 @@ fn get(url: &str) -> FetchRequest {
 #[tokio::test]
 async fn a_server_that_floods_loses_its_connection_and_all_that_is_on_it() {
     let window = [&[0, 0, 4, 8, 0, 0, 0, 0, 0][..], &[0, 0, 0, 1]].concat();
-    for (name, frame) in [("PING", &PING[..]), ("SETTINGS", &SETTINGS), ("WINDOW_UPDATE", &window)] {
+    for (name, frame) in
+        [("PING", &PING[..]), ("SETTINGS", &SETTINGS), ("WINDOW_UPDATE", &window), ("padding", &PADDING)]
+    {
         let (url, sent, serving) = start(frame).await;
         let fetcher = HttpFetcher::new(&Options::default());
         let budget = ByteBudget::unlimited();
@@ -67,7 +77,10 @@ async fn a_server_that_floods_loses_its_connection_and_all_that_is_on_it() {
         for failure in [one.expect_err(name), other.expect_err(name)] {
             // What was asked for may have been done: for a worker, the attempt is lost.
             assert!(!failure.is_late && !failure.is_unsent, "{name}: {failure:?}");
-            assert!(failure.error.message.contains("too many frames"), "{name}: {}", failure.error.message);
+            let message = &failure.error.message;
+            // h2 has a limit of its own for DATA with little content.
+            let is_of_h2 = frame == PADDING && message.contains("too_many_data_frames");
+            assert!(message.contains("too many frames") || is_of_h2, "{name}: {message}");
         }
         // The rest lies in the buffers of the two sockets.
         let most = 2 * HTTP2_FRAMES as usize + (8 << 20) / frame.len();

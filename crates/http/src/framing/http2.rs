@@ -57,11 +57,17 @@ impl Head {
         u32::from_be_bytes([a & 0x7f, b, c, d])
     }
 
-    /// Whether it is for something else than a request's headers and content.
-    fn is_overhead(&self) -> bool {
+    /// Whether the first byte of its payload says how long its padding is.
+    fn is_padded_data(&self) -> bool {
+        self.kind() == DATA && self.flags() & PADDED != 0 && self.length() > 0
+    }
+
+    /// Whether it is for something else than a request's headers and content. `padding` is that of DATA, with the byte that
+    /// says so.
+    fn is_overhead(&self, padding: usize) -> bool {
         match self.kind() {
             HEADERS | CONTINUATION => false,
-            DATA => self.length() == 0 && self.flags() & END_STREAM == 0,
+            DATA => self.length() <= padding && self.flags() & END_STREAM == 0,
             _ => true,
         }
     }
@@ -73,6 +79,8 @@ enum Part {
     Preface(usize),
     /// The head of a frame, of which so many bytes are there.
     Head([u8; HEAD_BYTES], usize),
+    /// A DATA frame whose padding has a length that is still to come.
+    Padded(Head),
     /// So many bytes of a frame that is passed on.
     Payload(usize),
     /// A frame of trailers, of which so many bytes are still to come.
@@ -141,10 +149,21 @@ impl Http2 {
                     at += here;
                     if *length == HEAD_BYTES {
                         let head = Head(*head);
-                        if self.begins(head, instead) {
+                        if head.is_padded_data() {
+                            self.part = Part::Padded(head);
+                        } else if self.begins(head, 0, instead) {
                             // Of a head that came in parts, the first was kept: see `pass`.
                             pass(&head.0, at.wrapping_sub(HEAD_BYTES), &mut passed, instead);
                         }
+                    }
+                }
+                Part::Padded(head) => {
+                    let (head, padding) = (*head, rest[0]);
+                    at += 1;
+                    if self.begins(head, 1 + usize::from(padding), instead) {
+                        self.part = if head.length() > 1 { Part::Payload(head.length() - 1) } else { NO_HEAD };
+                        let begun = [&head.0[..], &[padding]].concat();
+                        pass(&begun, at.wrapping_sub(begun.len()), &mut passed, instead);
                     }
                 }
                 Part::Trailers(head, payload, left) => {
@@ -165,8 +184,8 @@ impl Http2 {
     }
 
     /// A frame begins. Says whether its head is passed on.
-    fn begins(&mut self, head: Head, instead: &mut Vec<u8>) -> bool {
-        if head.is_overhead() && !self.budget.spend() {
+    fn begins(&mut self, head: Head, padding: usize, instead: &mut Vec<u8>) -> bool {
+        if head.is_overhead(padding) && !self.budget.spend() {
             self.refuse_flood(instead);
             return false;
         }
@@ -306,6 +325,10 @@ mod tests {
             frame(HEADERS, END_HEADERS, 1, b"\x82\x86\x84"),
             frame(DATA, END_STREAM, 1, &[7; 300]),
             frame(HEADERS, END_HEADERS | END_STREAM, 3, b"\x82\x86\x84"),
+            frame(DATA, PADDED, 1, b"\x02xyz--"),
+            frame(DATA, PADDED, 1, b"\x00"),
+            frame(DATA, PADDED, 1, b""),
+            frame(DATA, PADDED, 1, b"\x09too short"),
             frame(DATA, END_STREAM, 1, b""),
         ];
         let bytes = [&PREFACE[..], &frames.concat()].concat();
@@ -349,9 +372,9 @@ mod tests {
     #[test]
     fn frames_without_a_request_have_a_budget() {
         let most = usize::try_from(HTTP2_FRAMES).expect("few");
-        for one in
-            [frame(2, 0, 3, &[0; 5]), frame(8, 0, 0, &[0; 4]), frame(PING, 0, 0, &[0; 8]), frame(DATA, 0, 1, b"")]
-        {
+        let of_data = [frame(DATA, 0, 1, b""), frame(DATA, PADDED, 1, b"\x00"), frame(DATA, PADDED, 1, b"\x02--")];
+        let others = [frame(2, 0, 3, &[0; 5]), frame(8, 0, 0, &[0; 4]), frame(PING, 0, 0, &[0; 8])];
+        for one in of_data.into_iter().chain(others) {
             let within = [&PREFACE[..], &one.repeat(most)].concat();
             assert_eq!(whole_and_single(&within), within);
             let beyond = [&within[..], &one.repeat(2)].concat();
@@ -360,9 +383,10 @@ mod tests {
             assert_eq!(end.len() % HEAD_BYTES, 0);
             assert!(end.chunks(HEAD_BYTES).skip(1).all(|head| head[3] == CONTINUATION) && end.len() > 6 * HEAD_BYTES);
         }
-        let full = frame(DATA, 0, 1, b"x").repeat(2 * most);
-        let bytes = [&PREFACE[..], &full].concat();
-        assert_eq!(whole_and_single(&bytes), bytes, "content has other bounds");
+        for full in [frame(DATA, 0, 1, b"x"), frame(DATA, PADDED, 1, b"\x02x--")] {
+            let bytes = [&PREFACE[..], &full.repeat(2 * most)].concat();
+            assert_eq!(whole_and_single(&bytes), bytes, "content has other bounds");
+        }
     }
 
     proptest! {

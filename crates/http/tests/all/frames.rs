@@ -15,6 +15,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 
 const END_STREAM: u8 = 0x1;
+const PADDED: u8 = 0x8;
 const END_HEADERS: u8 = 0x4;
 
 const PROTOCOL_ERROR: u32 = 1;
@@ -123,6 +124,24 @@ fn floods_of_frames_end_the_connection() {
     // The others do not notice.
     let mut frames = Frames::open(&server);
     frames.ask(1, &head("GET", "/healthz"));
+    assert_eq!(frames.got(), OK);
+}
+
+#[test]
+fn a_flood_of_padding_ends_the_connection() {
+    let server = Server::start(patient());
+    for payload in [&[0][..], &[1, 0]] {
+        let mut frames = Frames::open(&server);
+        assert!(frames.send(&frame(HEADERS, END_HEADERS, 1, &head("POST", "/call/c/k/echo"))));
+        let flood = frame(DATA, PADDED, 1, payload).repeat(1000);
+        let sent = (0..5).take_while(|_| frames.send(&flood)).count();
+        assert_eq!(frames.got(), Got::GoAway(ENHANCE_YOUR_CALM), "{payload:?}, {sent} thousand");
+    }
+    // A body may come with padding, in many parts.
+    let mut frames = Frames::open(&server);
+    assert!(frames.send(&frame(HEADERS, END_HEADERS, 1, &head("POST", "/call/c/k/echo"))));
+    assert!(frames.send(&frame(DATA, PADDED, 1, b"\x02 --").repeat(2_000)));
+    assert!(frames.send(&frame(DATA, PADDED | END_STREAM, 1, b"\x011-")));
     assert_eq!(frames.got(), OK);
 }
 
