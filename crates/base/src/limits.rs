@@ -529,6 +529,10 @@ pub const WORKER_AWAY_MS: u64 = 60;
 /// Connections to workers, over all cores, for those that take one request at a time.
 pub const WORKER_CONNECTIONS: usize = 1024;
 
+/// Connections to workers with streams, over all cores, counted apart from those: a stream whose handler waits for others may
+/// last as long as the handler, and what it waits for needs connections.
+pub const WORKER_STREAM_CONNECTIONS: usize = 1024;
+
 /// Voters, and learners, of one shard: five, one more while one of them is replaced, and one to spare.
 pub const REPLICAS: usize = 7;
 

@@ -1,7 +1,8 @@
 //! Opens a connection: name → address → socket → TLS → HTTP/1.1 or HTTP/2.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,8 +51,34 @@ pub(crate) struct Connection {
 /// One connection over HTTP/2; dropping it closes it.
 pub(crate) struct Connection2 {
     pub(crate) sender: http2::SendRequest<Outgoing>,
+    pub(crate) socket: Arc<Socket>,
     _driver: Aborted,
 }
+
+/// What the socket of an HTTP/2 connection counts for, until it is closed.
+pub(crate) struct Socket {
+    permit: Mutex<OwnedSemaphorePermit>,
+    is_for_streams: AtomicBool,
+}
+
+impl Socket {
+    fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self { permit: Mutex::new(permit), is_for_streams: AtomicBool::new(false) }
+    }
+
+    /// Whether it is counted among those with exchanges in both directions at once.
+    pub(crate) fn is_for_streams(&self) -> bool {
+        self.is_for_streams.load(Ordering::Acquire)
+    }
+
+    fn count_for_streams(&self, permit: OwnedSemaphorePermit) {
+        *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        self.is_for_streams.store(true, Ordering::Release);
+    }
+}
+
+/// Why an exchange in both directions at once finds no connection, though its server may be there. Errors that say so end with it.
+pub const NO_STREAM_CONNECTION: &str = "this node has as many connections with streams as it may have";
 
 /// What a server speaks on a new connection.
 pub(crate) enum Opened {
@@ -63,6 +90,8 @@ pub(crate) enum Opened {
 pub(crate) struct Connector {
     /// One permit for each socket. It is given back when the socket is closed.
     sockets: Arc<Semaphore>,
+    /// The same for connections with streams that hold no turn.
+    stream_sockets: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
     roots: Roots,
     offers_http2: bool,
@@ -73,6 +102,7 @@ impl Connector {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             sockets: Arc::new(Semaphore::new(options.connections.max(1))),
+            stream_sockets: Arc::new(Semaphore::new(options.stream_connections.max(1))),
             lookups: Arc::new(Semaphore::new(options.lookups.max(1))),
             roots: options.roots.clone(),
             offers_http2: options.offers_http2,
@@ -94,7 +124,7 @@ impl Connector {
             Ok(permit) => permit,
             Err(_) => {
                 if pool.take_oldest().is_none() {
-                    shares.close_idle();
+                    shares.close_idle(false);
                 }
                 sockets.acquire_owned().await.map_err(|error| error.to_string())?
             }
@@ -114,6 +144,23 @@ impl Connector {
             Some(b"h2") => start_http2(stream, permit).await,
             _ => start(stream, permit).await,
         }
+    }
+
+    /// Counts a connection among those with streams from now on. Its socket makes room for exchanges with a turn.
+    pub(crate) async fn count_for_streams(&self, socket: &Socket, shares: &Shares) -> Result<(), String> {
+        if socket.is_for_streams() {
+            return Ok(());
+        }
+        let sockets = Arc::clone(&self.stream_sockets);
+        let permit = match sockets.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            // It is given back once the idle one has closed.
+            Err(_) if shares.close_idle(true) => sockets.acquire_owned().await.map_err(|error| error.to_string())?,
+            // Those that have the others may last for minutes.
+            Err(_) => return Err(NO_STREAM_CONNECTION.to_owned()),
+        };
+        socket.count_for_streams(permit);
+        Ok(())
     }
 
     async fn tls(&self) -> Result<&TlsConnector, String> {
@@ -177,7 +224,7 @@ where
 /// Drives a connection until it ends, and keeps its permit for so long.
 fn drive(
     connection: impl Future<Output = Result<(), hyper::Error>> + Send + 'static,
-    permit: OwnedSemaphorePermit,
+    permit: impl Send + 'static,
 ) -> Aborted {
     let driver = tokio::spawn(async move {
         // The exchanges get its error through their sender. On an idle connection it is not an error.
@@ -206,5 +253,6 @@ where
         .handshake(TokioIo::new(Counted::new(stream)))
         .await
         .map_err(|error| error.to_string())?;
-    Ok(Opened::Http2(Connection2 { sender, _driver: drive(connection, permit) }))
+    let socket = Arc::new(Socket::new(permit));
+    Ok(Opened::Http2(Connection2 { sender, socket: Arc::clone(&socket), _driver: drive(connection, socket) }))
 }

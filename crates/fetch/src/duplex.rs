@@ -35,15 +35,15 @@ pub(crate) struct GivenUp {
     parts: Parts,
     shares: Arc<Shares>,
     key: Key,
-    /// The shared connection, once it is known.
-    pub(crate) share: Option<u64>,
+    /// The shared connection.
+    share: u64,
     /// Both ends have ended their sides.
     is_over: bool,
 }
 
 impl GivenUp {
-    pub(crate) fn new(parts: Parts, shares: Arc<Shares>, key: Key) -> Self {
-        Self { parts, shares, key, share: None, is_over: false }
+    pub(crate) fn new(parts: Parts, shares: Arc<Shares>, key: Key, share: u64) -> Self {
+        Self { parts, shares, key, share, is_over: false }
     }
 }
 
@@ -54,8 +54,8 @@ impl Drop for GivenUp {
         }
         let is_heard = self.parts.break_off();
         // A server that does not read holds the stream for as long as its connection lasts. So that takes no more streams.
-        if let Some(share) = self.share.filter(|_| !is_heard) {
-            self.shares.retire(&self.key, share);
+        if !is_heard {
+            self.shares.retire(&self.key, self.share);
         }
     }
 }
@@ -108,9 +108,7 @@ impl Duplex {
 
     /// Nobody may be there any more: others take another connection.
     pub fn retire(&self) {
-        if let Some(share) = self.request.share {
-            self.request.shares.retire(&self.request.key, share);
-        }
+        self.request.shares.retire(&self.request.key, self.request.share);
     }
 
     /// Ends the request's body, and waits for a moment until the server has ended the response too. So the stream ends in

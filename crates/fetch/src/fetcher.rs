@@ -217,13 +217,11 @@ impl Shared {
 
     async fn open_duplex(&self, mut request: FetchRequest, protocol: Protocol) -> Result<Duplex, Failure> {
         let timeout_ms = request.timeout_ms;
-        let parts = Parts::default();
-        parts.push(std::mem::take(&mut request.body));
+        let first = std::mem::take(&mut request.body);
         let (asked, message) = prepare(request, protocol)?;
         let mut progress = Progress { stage: Stage::Turn, share: None };
-        let given_up = GivenUp::new(parts.clone(), Arc::clone(&self.shares), asked.key.clone());
-        let message = message.map(|_| Outgoing::Parts(parts));
-        let opening = self.begin_duplex(&asked.key, message, given_up, &mut progress);
+        let head = message.map(drop);
+        let opening = self.begin_duplex(&asked.key, &head, &first, &mut progress);
         match timeout(Duration::from_millis(timeout_ms), opening).await {
             Ok(Ok(duplex)) => Ok(duplex),
             Ok(Err(reason)) => Err(self.failure(&asked, &progress, Some(reason), timeout_ms)),
@@ -234,27 +232,31 @@ impl Shared {
     async fn begin_duplex(
         &self,
         key: &Key,
-        mut message: Request<Outgoing>,
-        mut given_up: GivenUp,
+        head: &Request<()>,
+        first: &Bytes,
         progress: &mut Progress,
     ) -> Result<Duplex, String> {
         let turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
+        let mut refusals = Refusals::default();
         loop {
             progress.stage = Stage::Connection;
             let Reached::Stream(lease) = self.reach(key).await? else {
                 return Err("the server speaks HTTP/1.1 now, and this needs HTTP/2".to_owned());
             };
-            given_up.share = Some(lease.id);
+            self.connector.count_for_streams(&lease.socket, &self.shares).await?;
+            // A connection that has ended may have taken some of the parts.
+            let parts = Parts::default();
+            parts.push(first.clone());
+            let given_up = GivenUp::new(parts.clone(), Arc::clone(&self.shares), key.clone(), lease.id);
             // As for a kept connection.
             yield_now().await;
-            match send_stream(lease, key, message, progress).await {
+            match send_stream(lease, key, head.clone().map(|()| Outgoing::Parts(parts)), progress).await {
                 Ok((lease, response)) => {
                     // It may last, and others wait for the turn. The connection's places bound what is open.
                     drop(turn);
                     return Ok(Duplex::new(response, given_up, lease));
                 }
-                Err((reason, None)) => return Err(reason),
-                Err((_, Some(unsent))) => message = *unsent,
+                Err(none) => drop(refusals.again(none, progress)?),
             }
         }
     }
@@ -293,6 +295,7 @@ impl Shared {
                 },
             }
         }
+        let mut refusals = Refusals::default();
         loop {
             progress.stage = Stage::Connection;
             let lease = match self.reach(key).await? {
@@ -307,8 +310,7 @@ impl Shared {
             yield_now().await;
             match send_stream(lease, key, message.map(Outgoing::Whole), progress).await {
                 Ok((lease, response)) => return Ok((Link::Stream(lease), response)),
-                Err((reason, None)) => return Err(reason),
-                Err((_, Some(unsent))) => message = unsent.map(Outgoing::into_whole),
+                Err(none) => message = refusals.again(none, progress)?.map(Outgoing::into_whole),
             }
         }
     }
@@ -360,24 +362,72 @@ impl Shared {
     }
 }
 
-/// Sends over HTTP/2. A request of which nothing was sent comes back with the error.
+/// Why a stream has no response.
+struct NoResponse {
+    reason: String,
+    /// The request, if nothing of it was done: another connection may take it.
+    undone: Option<Box<Request<Outgoing>>>,
+    /// The server has said so itself.
+    is_refused: bool,
+}
+
+/// How often servers have refused one request. One that ends a connection takes the request on the next one.
+#[derive(Default)]
+struct Refusals {
+    count: u32,
+}
+
+impl Refusals {
+    /// Some servers refuse always.
+    const MOST: u32 = 3;
+
+    /// The request, if it is to be sent again.
+    fn again(&mut self, none: NoResponse, progress: &mut Progress) -> Result<Request<Outgoing>, String> {
+        let NoResponse { reason, undone, is_refused } = none;
+        let undone = undone.ok_or_else(|| reason.clone())?;
+        // Whatever becomes of it, it counts as one that was not sent.
+        progress.stage = Stage::Connection;
+        self.count += u32::from(is_refused);
+        if self.count < Self::MOST { Ok(*undone) } else { Err(reason) }
+    }
+}
+
+/// Sends over HTTP/2.
 async fn send_stream(
     mut lease: Lease,
     key: &Key,
     message: Request<Outgoing>,
     progress: &mut Progress,
-) -> Result<(Lease, Response<Incoming>), (String, Option<Box<Request<Outgoing>>>)> {
+) -> Result<(Lease, Response<Incoming>), NoResponse> {
     let kept = message.clone();
-    let message = request::to_http2(message, &key.origin).map_err(|reason| (reason, None))?;
+    let message = request::to_http2(message, &key.origin).map_err(|reason| NoResponse {
+        reason,
+        undone: None,
+        is_refused: false,
+    })?;
     progress.stage = Stage::Response;
     progress.share = Some(lease.id);
     match lease.sender.try_send_request(message).await {
         Ok(response) => Ok((lease, response)),
         Err(mut error) => {
-            let unsent = error.take_message().map(|_| Box::new(kept));
-            Err((describe(&error.into_error()), unsent))
+            let is_unsent = error.take_message().is_some();
+            let error = error.into_error();
+            let is_refused = !is_unsent && is_undone(&error);
+            if is_refused {
+                lease.retire();
+            }
+            let undone = (is_unsent || is_refused).then(|| Box::new(kept));
+            Err(NoResponse { reason: describe(&error), undone, is_refused })
         }
     }
+}
+
+/// Whether the server says that it has done nothing for a request (RFC 9113, 8.7): it ends the connection with GOAWAY before the
+/// request's stream, or refuses the stream.
+fn is_undone(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    let is_refusal = |error: &h2::Error| error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    source.is_some_and(|error| error.is_remote() && is_refusal(error))
 }
 
 /// hyper's errors name only the phase; their source has the cause.

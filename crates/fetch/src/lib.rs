@@ -30,6 +30,7 @@ mod response;
 mod shares;
 mod tls;
 
+pub use connect::NO_STREAM_CONNECTION;
 pub use duplex::Duplex;
 pub use fetcher::{Failure, HttpFetcher};
 pub use options::{Options, Roots};

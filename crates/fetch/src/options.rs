@@ -8,6 +8,9 @@ use rustls_pki_types::CertificateDer;
 pub struct Options {
     /// Connections open at once, idle ones included. Exchanges at once have the same bound. At least 1.
     pub connections: usize,
+    /// Connections that carry, or have carried, exchanges in both directions at once. They are counted apart: such an exchange
+    /// lasts, and what it waits for may need a connection.
+    pub stream_connections: usize,
     /// Idle connections that one core keeps for one server, while no fetch waits for a turn.
     pub idle_per_host: usize,
     /// How long an idle connection is kept.
@@ -24,6 +27,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             connections: limits::FETCH_CONNECTIONS,
+            stream_connections: limits::FETCH_CONNECTIONS,
             idle_per_host: limits::FETCH_IDLE_PER_HOST,
             idle_ms: limits::FETCH_IDLE_MS,
             lookups: limits::FETCH_LOOKUPS,

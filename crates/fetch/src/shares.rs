@@ -9,7 +9,7 @@ use millrace_base::limits;
 use tokio::time::Instant;
 
 use crate::Options;
-use crate::connect::{Aborted, Connection2};
+use crate::connect::{Aborted, Connection2, Socket};
 use crate::outgoing::Outgoing;
 use crate::pool::Key;
 
@@ -53,6 +53,14 @@ pub(crate) struct Lease {
     key: Key,
     pub(crate) id: u64,
     pub(crate) sender: SendRequest<Outgoing>,
+    pub(crate) socket: Arc<Socket>,
+}
+
+impl Lease {
+    /// Gives its connection no further streams.
+    pub(crate) fn retire(&self) {
+        self.shares.retire(&self.key, self.id);
+    }
 }
 
 impl Drop for Lease {
@@ -83,9 +91,9 @@ impl Shares {
         share.streams += 1;
         share.left -= 1;
         share.is_retired = share.left == 0;
-        let (id, sender) = (share.id, share.connection.sender.clone());
+        let (id, sender, socket) = (share.id, share.connection.sender.clone(), Arc::clone(&share.connection.socket));
         drop(places);
-        Some(Lease { shares: Arc::clone(self), key: key.clone(), id, sender })
+        Some(Lease { shares: Arc::clone(self), key: key.clone(), id, sender, socket })
     }
 
     /// Who holds this lock opens the next connection; `None` if the server speaks HTTP/1.1.
@@ -106,13 +114,13 @@ impl Shares {
         let id = places.next_id;
         places.next_id += 1;
         let reaper = tokio::spawn(close_when_idle(Arc::downgrade(self), key.clone(), id, self.idle_time));
-        let sender = connection.sender.clone();
+        let (sender, socket) = (connection.sender.clone(), Arc::clone(&connection.socket));
         let _reaper = Aborted(reaper.abort_handle());
         let left = limits::FETCH_HTTP2_REQUESTS - 1;
         let share = Share { id, connection, streams: 1, left, is_retired: false, used: Instant::now(), _reaper };
         places.by_key.entry(key.clone()).or_default().open.push(share);
         drop(places);
-        Lease { shares: Arc::clone(self), key: key.clone(), id, sender }
+        Lease { shares: Arc::clone(self), key: key.clone(), id, sender, socket }
     }
 
     /// Gives a connection no further streams. Those it has may end.
@@ -132,10 +140,11 @@ impl Shares {
         drop(ended);
     }
 
-    /// Closes a connection without streams, whichever server it leads to. It says whether there was one.
-    pub(crate) fn close_idle(&self) -> bool {
+    /// Closes a connection without streams, whichever server it leads to, of those that are counted so. It says whether there
+    /// was one.
+    pub(crate) fn close_idle(&self, is_for_streams: bool) -> bool {
         let mut places = self.lock();
-        let idle = |share: &Share| share.streams == 0;
+        let idle = |share: &Share| share.streams == 0 && share.connection.socket.is_for_streams() == is_for_streams;
         let found = places.by_key.values_mut().find_map(|place| {
             let index = place.open.iter().position(idle)?;
             Some(place.open.swap_remove(index))

@@ -165,6 +165,7 @@ impl Sockets {
 fn worker_connections() -> millrace_fetch::Options {
     millrace_fetch::Options {
         connections: limits::WORKER_CONNECTIONS,
+        stream_connections: limits::WORKER_STREAM_CONNECTIONS,
         idle_per_host: limits::WORKER_CONNECTIONS,
         offers_http2: true,
         ..millrace_fetch::Options::default()

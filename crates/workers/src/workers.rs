@@ -274,9 +274,11 @@ fn invoke<'a>(deployment: &'a Deployment, turn: &WorkerTurn, mode: WorkerMode) -
     }
 }
 
-/// Whether an answer was lost that the worker has given: this node had no room for it.
+/// Whether it says nothing of the worker: this node had no room for its answer, or no connection for its stream.
 fn is_without_room(error: &Error) -> bool {
-    [millrace_fetch::NO_ROOM, millrace_func_remote::NO_ROOM].iter().any(|reason| error.message.ends_with(reason))
+    [millrace_fetch::NO_ROOM, millrace_fetch::NO_STREAM_CONNECTION, millrace_func_remote::NO_ROOM]
+        .iter()
+        .any(|reason| error.message.ends_with(reason))
 }
 
 fn given_up_error() -> Error {

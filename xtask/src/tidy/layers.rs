@@ -202,7 +202,7 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
     (&["oxc_*"], &["millrace-func-js"], "an engine stays behind the engine trait"),
     (&["fjall", "lsm-tree"], &["millrace-store"], "the checkpoint stays behind the store"),
     (
-        &["hyper", "hyper-util", "http", "http-body-util"],
+        &["hyper", "hyper-util", "h2", "http", "http-body-util"],
         &[
             "millrace-http",
             "millrace-records",

@@ -15,7 +15,8 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millrace_fetch::{Duplex, HttpFetcher, Options};
+use millrace_base::ByteBudget;
+use millrace_fetch::{Duplex, HttpFetcher, NO_STREAM_CONNECTION, Options};
 use millrace_func::FetchRequest;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
@@ -190,6 +191,29 @@ async fn each_part_is_answered_before_the_next_is_sent_and_streams_share_a_conne
     }
     let ends = |outcomes: &Outcomes| (outcomes.ended.load(Ordering::SeqCst), outcomes.reset.load(Ordering::SeqCst));
     assert_eq!((ends(&server.outcomes), server.outcomes.connections.load(Ordering::SeqCst)), ((20, 0), 1));
+}
+
+/// A handler that waits on its stream may wait for something that needs a connection.
+#[tokio::test]
+async fn connections_with_streams_take_none_from_others() {
+    let (first, second) = (Server::start().await, Server::start().await);
+    let options = Options { connections: 1, stream_connections: 1, idle_ms: 60_000, ..Options::default() };
+    let fetcher = HttpFetcher::new(&options);
+    let mut waits = open(&fetcher, first.post("/echo", "one")).await;
+    let budget = ByteBudget::unlimited();
+    let other = fetcher.exchange(second.post("/echo", "other"), true, &budget);
+    assert_eq!(timeout(Duration::from_secs(5), other).await.expect("at once").expect("answered").body, "other");
+
+    let refused = fetcher.open(second.post("/echo", "two"), true).await.err().expect("no room");
+    assert!(refused.is_unsent && !refused.is_late, "{refused:?}");
+    assert!(refused.error.message.ends_with(NO_STREAM_CONNECTION), "{refused:?}");
+    assert_eq!(next(&mut waits).await, "one");
+    // More streams of the connection that there is.
+    drop(open(&fetcher, first.post("/echo", "three")).await);
+    waits.end().await;
+    // Its connection has no streams any more, and gives way.
+    let mut now = open(&fetcher, second.post("/echo", "two")).await;
+    assert_eq!(next(&mut now).await, "two");
 }
 
 #[tokio::test]

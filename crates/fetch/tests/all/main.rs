@@ -4,6 +4,7 @@ mod answers;
 mod connections;
 mod duplex;
 mod floods;
+mod goaway;
 mod hostile;
 mod http2;
 mod support;
