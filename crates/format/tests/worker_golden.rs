@@ -125,6 +125,7 @@ fn from_worker() -> Vec<(&'static str, WorkerFrame)> {
         ("suspend", WorkerFrame::Suspend { operations: vec![1, 2, 65_536] }),
         ("suspend-nothing", WorkerFrame::Suspend { operations: vec![] }),
         ("heartbeat", WorkerFrame::Heartbeat),
+        ("drain", WorkerFrame::Drain),
         ("resumed", WorkerFrame::Resumed { frames: 3, checksum: 0xCBF4_3926 }),
         ("hello", WorkerFrame::Hello { discovery: bytes("{\"protocol\":{\"min\":1,\"max\":1},\"services\":[]}") }),
     ]);
@@ -362,6 +363,7 @@ fn of_worker_frame(frame: &WorkerFrame) -> (&'static str, Value) {
         }
         WorkerFrame::Suspend { operations } => ("SUSPEND", json!({ "operations": operations })),
         WorkerFrame::Heartbeat => ("HEARTBEAT", json!({})),
+        WorkerFrame::Drain => ("DRAIN", json!({})),
         WorkerFrame::Resumed { frames, checksum } => ("RESUMED", json!({ "frames": frames, "crc32": checksum })),
         WorkerFrame::Hello { discovery } => ("HELLO", json!({ "discovery": of_bytes(discovery) })),
         operation => of_operation(operation).expect("every frame has a description"),

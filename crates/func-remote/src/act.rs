@@ -125,7 +125,7 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
             object(program, attempt, operation, (&bucket, &key), (&request, body), host)?;
         }
         WorkerFrame::Log { level, line } => host.log(log_level(level), &line),
-        WorkerFrame::Hello { .. } => return Err(broken("HELLO inside an attempt")),
+        WorkerFrame::Hello { .. } | WorkerFrame::Drain => return Err(broken("HELLO or DRAIN inside an attempt")),
         WorkerFrame::Output(_)
         | WorkerFrame::Failure(_)
         | WorkerFrame::Suspend { .. }

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 use millrace_base::{BudgetBuffer, ByteBudget, Error, ErrorCode, HeldBytes, limits};
 use millrace_format::worker::{
-    FrameHeader, ServerFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame, ends_turn, is_heartbeat, set_stream, suspends,
+    FrameHeader, ServerFrame, WORKER_FRAME_HEADER_BYTES, WorkerFrame, WorkerFrameError, drains, ends_turn,
+    is_heartbeat, set_stream, suspends,
 };
 use millrace_func::AttemptToken;
 
@@ -78,6 +79,10 @@ pub struct Line {
     last_stream: u32,
     heard_ms: u64,
     has_ended: bool,
+    /// The deployment that its worker serves, once it does.
+    deployment: String,
+    /// Its worker is about to stop.
+    is_draining: bool,
     budget: ByteBudget,
     /// Of a line of one attempt: what the frame counts that has come in part. Those that dial in are fewer than attempts.
     partial: Option<HeldBytes>,
@@ -108,6 +113,8 @@ impl Line {
             last_stream: 0,
             heard_ms: 0,
             has_ended: false,
+            deployment: String::new(),
+            is_draining: false,
             budget: ByteBudget::unlimited(),
             partial: None,
         }
@@ -132,6 +139,12 @@ impl Line {
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.has_ended
+    }
+
+    /// Whether its worker is about to stop: it wants no attempts but those that the ones it has wait for.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
     }
 
     /// How many attempts it has.
@@ -250,6 +263,9 @@ impl Line {
         if is_heartbeat(header.kind) {
             return Ok(());
         }
+        if drains(header.kind) && header.stream == 0 && !self.is_of_one {
+            return self.drain(header, whole).map_err(|error| error.to_string());
+        }
         let attempt = self.by_stream.get(&header.stream).copied();
         let Some((attempt, stream)) = attempt.and_then(|attempt| Some((attempt, self.attempts.get_mut(&attempt)?)))
         else {
@@ -269,6 +285,16 @@ impl Line {
                 self.give_up(attempt, self.lost(NO_ROOM));
             }
             self.say_next(attempt);
+        }
+        Ok(())
+    }
+
+    /// The worker is about to stop. It is answered, so that it knows that nothing is on its way to it.
+    fn drain(&mut self, header: FrameHeader, whole: Bytes) -> Result<(), WorkerFrameError> {
+        WorkerFrame::decode(header, whole.slice(WORKER_FRAME_HEADER_BYTES..))?;
+        if !std::mem::replace(&mut self.is_draining, true) {
+            let deployment = std::mem::take(&mut self.deployment);
+            self.send(0, &ServerFrame::Ready(deployment));
         }
         Ok(())
     }
@@ -308,7 +334,9 @@ impl Line {
     /// # Errors
     /// The connection has ended, or the attempt has.
     pub fn begin(&mut self, attempt: AttemptToken, content: &Bytes, is_first: bool, now_ms: u64) -> Result<(), Error> {
-        if self.has_ended {
+        // What one of its attempts waits for may run here as well. Without any, its worker goes.
+        let is_leaving = self.is_draining && is_first && self.attempts.is_empty();
+        if self.has_ended || is_leaving {
             return Err(Error::new(ErrorCode::WorkerUnavailable, format!("{} has gone", self.name)));
         }
         // Nobody is asked whether it is there while nothing is awaited of it, so it has said nothing. That is no silence.
@@ -354,6 +382,7 @@ impl Line {
 
     /// The worker serves this deployment from now on.
     pub fn ready(&mut self, deployment: &str) {
+        deployment.clone_into(&mut self.deployment);
         self.send(0, &ServerFrame::Ready(deployment.to_owned()));
     }
 

@@ -233,3 +233,37 @@ fn turns_that_nobody_awaits_count_for_the_budget() {
     assert!(matches!(line.next_said(), Some(Said::Turn(ONE, Ok(_)))));
     line.begin(TWO, &content(), true, 0).expect("the line goes on");
 }
+
+#[test]
+fn a_worker_that_drains_gets_only_what_its_attempts_wait_for() {
+    let mut line = line();
+    line.ready("bank-1");
+    line.begin(ONE, &content(), true, 0).expect("it begins");
+    while line.next_to_send().is_some() {}
+    line.receive(&frame(0, &WorkerFrame::Drain), 1).expect("a frame");
+    assert!(line.is_draining() && line.is_open());
+    let mut ready = Vec::new();
+    ServerFrame::Ready("bank-1".to_owned()).encode(&mut ready);
+    assert_eq!(line.next_to_send().as_deref(), Some(&ready[..]), "it hears that this has arrived");
+
+    // A call of the attempt comes back to this worker.
+    line.begin(TWO, &content(), true, 2).expect("it begins");
+    line.receive(&output(2, "1"), 3).expect("a frame");
+    assert!(matches!(line.next_said(), Some(Said::Turn(TWO, Ok(_)))));
+    line.receive(&output(1, "2"), 4).expect("a frame");
+    assert!(matches!(line.next_said(), Some(Said::Turn(ONE, Ok(_)))));
+    let late = line.begin(TWO, &content(), true, 5).expect_err("it is about to go");
+    assert_eq!(late.code, ErrorCode::WorkerUnavailable, "it is not one that was lost");
+}
+
+#[test]
+fn draining_is_the_connections_and_no_attempts() {
+    let mut dialled = line();
+    dialled.begin(ONE, &content(), true, 0).expect("it begins");
+    dialled.receive(&frame(1, &WorkerFrame::Drain), 1).expect("it is a frame of the attempt");
+    assert!(!dialled.is_draining());
+    let mut stream = Line::of_one("the worker".to_owned());
+    stream.begin(ONE, &content(), true, 0).expect("it begins");
+    stream.receive(&frame(0, &WorkerFrame::Drain), 1).expect("it is a frame of the attempt");
+    assert!(!stream.is_draining());
+}

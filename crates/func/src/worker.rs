@@ -25,8 +25,8 @@ pub use slots::{Concurrency, WorkerSettings, WorkerSlot};
 use crate::Program;
 
 /// The newest version of the protocol that this server speaks. Version 2 has AWAIT, and ids in SEND. Version 3 has retry
-/// policies in CALL. Version 4 has OBJECT.
-pub const WORKER_PROTOCOL: u32 = 4;
+/// policies in CALL. Version 4 has OBJECT. Version 5 has DRAIN.
+pub const WORKER_PROTOCOL: u32 = 5;
 
 /// The oldest. Requests that come before anything is known of a worker are of this version.
 pub const OLDEST_WORKER_PROTOCOL: u32 = 1;

@@ -80,9 +80,17 @@ impl Line {
         done
     }
 
-    /// Attempts under way.
-    pub(crate) fn load(&self) -> usize {
-        self.lock().frames.load()
+    /// How little it should get another attempt: its worker is about to stop, or it has many. `None`: none at all.
+    fn reluctance(&self) -> Option<(bool, usize)> {
+        let state = self.lock();
+        let (is_draining, load) = (state.frames.is_draining(), state.frames.load());
+        (!is_draining || load > 0).then_some((is_draining, load))
+    }
+
+    /// Whether its worker takes root transactions.
+    fn serves(&self) -> bool {
+        let state = self.lock();
+        state.frames.is_open() && !state.frames.is_draining()
     }
 
     /// Sends a turn, and gives the worker's.
@@ -189,11 +197,12 @@ impl Lines {
         self.lines.push(line);
     }
 
-    /// The line that has the attempt, or for a new one that with the fewest.
+    /// The line that has the attempt. For a new one that with the fewest, of workers that go on if there are any.
     pub(crate) fn find(&mut self, attempt: AttemptToken, is_first: bool) -> Option<Arc<Line>> {
         self.lines.retain(|line| line.is_open());
         if is_first {
-            return self.lines.iter().min_by_key(|line| line.load()).cloned();
+            let takes = self.lines.iter().filter_map(|line| Some((line.reluctance()?, line)));
+            return takes.min_by_key(|(reluctance, _)| *reluctance).map(|(_, line)| Arc::clone(line));
         }
         self.lines.iter().find(|line| line.lock().frames.has(attempt)).cloned()
     }
@@ -203,10 +212,15 @@ impl Lines {
         self.lines.iter().any(|line| line.is_open())
     }
 
-    /// For each of them, how many connections its worker has: one to each node that it serves.
+    /// Whether a worker serves that is not about to stop.
+    pub(crate) fn serve(&self) -> bool {
+        self.lines.iter().any(|line| line.serves())
+    }
+
+    /// For each worker that takes root transactions, how many connections it has: one to each node that it serves.
     pub(crate) fn connections(&self) -> Vec<usize> {
-        let open = self.lines.iter().filter(|line| line.is_open());
-        open.map(|line| line.lock().connections).collect()
+        let serving = self.lines.iter().filter(|line| line.serves());
+        serving.map(|line| line.lock().connections).collect()
     }
 
     /// Says whether it was on one of them.

@@ -85,15 +85,15 @@ def test_a_call_over_http() -> None:
 def test_discovery() -> None:
     status, answer = ask(asgi(Counter), "GET", "/worker/discovery")
     document = loads(answer)
-    assert (status, document["mode"], document["protocol"]) == (200, "request-reply", {"min": 1, "max": 4})
+    assert (status, document["mode"], document["protocol"]) == (200, "request-reply", {"min": 1, "max": 5})
     assert document["services"][0]["fields"] == ["count"]
 
 
 @pytest.mark.parametrize(
     ("changes", "status", "told"),
     [
-        ({"headers": {**HEADERS, "millrace-worker-protocol": "5"}}, 400, "versions 1 to 4"),
-        ({"headers": {"millrace-attempt": ATTEMPT.hex()}}, 400, "versions 1 to 4"),
+        ({"headers": {**HEADERS, "millrace-worker-protocol": "6"}}, 400, "versions 1 to 5"),
+        ({"headers": {"millrace-attempt": ATTEMPT.hex()}}, 400, "versions 1 to 5"),
         ({"headers": {**HEADERS, "millrace-attempt": "b" * 32}}, 400, "another attempt"),
         ({"body": b"x" * 20}, 400, "must be zero|unknown type|longer than"),
         ({"body": encode(Type.PING, b"")}, 400, "begins with START"),
@@ -308,7 +308,7 @@ def test_a_server_that_ends_early_ends_the_handler(how: str) -> None:
         ({"version": "1.1"}, 400, "needs HTTP/2"),
         ({"start": encode(Type.PING, b"") + body_of()}, 400, "begins with START"),
         ({"headers": {**STREAM, "millrace-attempt": "b" * 32}}, 400, "another attempt"),
-        ({"headers": {**STREAM, "millrace-worker-protocol": "5"}}, 400, "versions 1 to 4"),
+        ({"headers": {**STREAM, "millrace-worker-protocol": "6"}}, 400, "versions 1 to 5"),
         ({"app": asgi(Counter, secret=SECRET)}, 401, "no signature"),
     ],
 )

@@ -172,7 +172,7 @@ def golden_payload(frame: str, f: Any) -> tuple[bytes, int]:
             return payloads.encode_result(Result(number, outcome(f["result"]), is_set)), int(is_set)
         case "CANCEL":
             return payloads.pack_failure(failure(f["error"])), 0
-        case "PING" | "HEARTBEAT":
+        case "PING" | "HEARTBEAT" | "DRAIN":
             return b"", 0
         case "READY":
             return payloads.pack_text(f["deployment"]), 0

@@ -102,6 +102,11 @@ class Peer:
                 return frame
             self.heartbeats += 1
 
+    def drain(self) -> None:
+        """The worker says that it is about to stop, and hears that this has arrived."""
+        assert self.next() == Frame(Type.DRAIN, 0, 0, b"")
+        self.send(Type.READY, payloads.pack_text("bank-1"))
+
     def turn(self, stream: int) -> list[Frame]:
         frames: list[Frame] = []
         while not frames or frames[-1].type not in (Type.OUTPUT, Type.FAILURE, Type.SUSPEND):
@@ -311,6 +316,7 @@ def test_a_worker_that_drains_finishes_what_is_under_way(server: Server) -> None
     peer.start(2, "sleeps", kind=Kind.WORKFLOW)
     peer.turn(2)
     server.dialer.drain()
+    peer.drain()
     # What the call waits for may run here as well.
     peer.start(3, "add", b"5")
     assert peer.turn(3)[-1].type is Type.OUTPUT
@@ -331,6 +337,7 @@ def test_a_worker_that_drains_does_not_wait_for_ever(server: Server) -> None:
     peer.start(1, "ask", b'"x"')
     peer.turn(1)
     server.dialer.drain(limit_seconds=0.2)
+    peer.drain()
     assert ended(peer)
     server.thread.join(DEADLINE_SECONDS)
     assert server.dialer.gave_up
@@ -342,8 +349,37 @@ def test_an_idle_worker_that_drains_leaves_at_once(server: Server) -> None:
     assert server.dialer.ready.wait(DEADLINE_SECONDS)
     begun = time.monotonic()
     server.dialer.drain()
+    # A call that has crossed the word is served.
+    peer.start(1, "add", b"5")
+    peer.drain()
+    assert peer.turn(1)[-1].type is Type.OUTPUT
     assert ended(peer)
     assert time.monotonic() - begun < 5
+
+
+def test_a_worker_that_drains_waits_for_the_servers_word(server: Server) -> None:
+    peer = server.peer()
+    peer.accept()
+    assert server.dialer.ready.wait(DEADLINE_SECONDS)
+    server.dialer.drain(limit_seconds=0.5)
+    assert peer.next().type is Type.DRAIN
+    # It never comes.
+    begun = time.monotonic()
+    assert ended(peer)
+    assert time.monotonic() - begun > 0.3
+    assert not server.dialer.gave_up
+
+
+def test_a_server_of_an_older_version_is_not_told(server: Server) -> None:
+    newest = server.peer()
+    body = b'{"detail":"this server speaks versions 1 to 4: send one of them as `millrace-worker-protocol`"}'
+    head = b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n" % len(body)
+    newest.connection.sendall(head + body)
+    peer = server.peer()
+    peer.accept()
+    assert server.dialer.ready.wait(DEADLINE_SECONDS)
+    server.dialer.drain()
+    assert ended(peer)
 
 
 class Nodes:
@@ -456,7 +492,8 @@ def test_a_worker_of_several_nodes_drains_as_one() -> None:
         busy.start(1, "ask", b'"x"')
         busy.turn(1)
         nodes.dialer.drain()
-        time.sleep(0.3)
+        for peer in (busy, idle):
+            peer.drain()
         # What the call waits for may be on a shard of the other node.
         idle.start(1, "add", b"5")
         assert idle.turn(1)[-1].type is Type.OUTPUT
@@ -496,6 +533,7 @@ def test_the_program_finishes_its_calls_when_it_is_told_to_end(tmp_path: Path, n
         peer.start(1, "slow")
         time.sleep(0.2)
         process.send_signal(number)
+        peer.drain()
         assert peer.turn(1)[-1].payload.endswith(b"1")
         assert ended(peer)
         assert process.wait(DEADLINE_SECONDS) == 0
@@ -506,6 +544,7 @@ def test_the_program_leaves_while_a_plain_handler_blocks(tmp_path: Path) -> None
         peer.start(1, "blocks")
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
+        peer.drain()
         peer.send(Type.CANCEL, payloads.pack_failure(Failure("cancelled", "enough")), 0, 1)
         assert ended(peer)
         assert process.wait(DEADLINE_SECONDS) == 0
@@ -525,6 +564,8 @@ def test_the_program_dials_each_url(tmp_path: Path) -> None:
             peer.accept()
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
+        for peer in peers:
+            peer.drain()
         assert all(ended(peer) for peer in peers)
         assert process.wait(DEADLINE_SECONDS) == 0
     finally:

@@ -29,6 +29,7 @@ pub(super) const HEARTBEAT: u8 = 0x33;
 pub(super) const RESUMED: u8 = 0x34;
 const HELLO: u8 = 0x35;
 const OBJECT: u8 = 0x36;
+pub(super) const DRAIN: u8 = 0x37;
 
 /// Of FAILURE.
 const TERMINAL: u8 = 1;
@@ -87,6 +88,7 @@ pub enum WorkerFrame {
     Resumed { frames: u32, checksum: u32 },
     Hello { discovery: Bytes },
     Object { operation: u32, bucket: String, key: String, request: Bytes, body: Bytes },
+    Drain,
 }
 
 fn put_parts<const N: usize>(out: &mut Vec<u8>, parts: [&[u8]; N]) {
@@ -144,6 +146,7 @@ impl WorkerFrame {
             Self::Resumed { .. } => RESUMED,
             Self::Hello { .. } => HELLO,
             Self::Object { .. } => OBJECT,
+            Self::Drain => DRAIN,
         }
     }
 
@@ -239,7 +242,7 @@ impl WorkerFrame {
                 put_length(out, operations.len());
                 operations.iter().for_each(|operation| out.extend_from_slice(&operation.to_be_bytes()));
             }
-            Self::Heartbeat => {}
+            Self::Heartbeat | Self::Drain => {}
             Self::Resumed { frames, checksum } => {
                 out.extend_from_slice(&frames.to_be_bytes());
                 out.extend_from_slice(&checksum.to_be_bytes());
@@ -334,6 +337,7 @@ fn read_frame(header: FrameHeader, reader: &mut PayloadReader) -> Result<WorkerF
             let (operation, bucket, key) = (reader.u32()?, reader.text()?, reader.text()?);
             WorkerFrame::Object { operation, bucket, key, request: reader.bytes()?, body: reader.bytes()? }
         }
+        DRAIN => WorkerFrame::Drain,
         kind => return Err(WorkerFrameError::Kind(kind)),
     })
 }

@@ -17,4 +17,4 @@ pub use from_worker::{FailureFrame, TargetFrame, WorkerFrame};
 pub use header::{FrameHeader, WORKER_FRAME_HEADER_BYTES, set_stream};
 pub use payload::{FrameError, FrameResult, FrameValue};
 pub use to_worker::{AttemptKind, AttemptToken, ServerFrame, StartFrame, set_seen};
-pub use turn::{TurnReader, ends_turn, is_heartbeat, suspends};
+pub use turn::{TurnReader, drains, ends_turn, is_heartbeat, suspends};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::from_worker::{FAILURE, HEARTBEAT, OUTPUT, RESUMED, SUSPEND};
+use super::from_worker::{DRAIN, FAILURE, HEARTBEAT, OUTPUT, RESUMED, SUSPEND};
 use super::{FrameHeader, WORKER_FRAME_HEADER_BYTES, WorkerFrame, WorkerFrameError};
 
 /// Whether a frame of this type ends a turn.
@@ -22,6 +22,12 @@ pub fn suspends(kind: u8) -> bool {
 #[must_use]
 pub fn is_heartbeat(kind: u8) -> bool {
     kind == HEARTBEAT
+}
+
+/// Whether a frame of this type says that its connection gets no more attempts.
+#[must_use]
+pub fn drains(kind: u8) -> bool {
+    kind == DRAIN
 }
 
 /// Reads a turn frame by frame. It keeps the number of frames and the checksum over them that RESUMED speaks of.

@@ -239,7 +239,7 @@ mod tests {
         for (text, word) in [
             ("{", "line 1"),
             (r#"{"services":[]}"#, "protocol"),
-            (r#"{"protocol":{"min":5,"max":6},"services":[]}"#, "5 to 6 of the protocol; this server speaks 1 to 4"),
+            (r#"{"protocol":{"min":6,"max":7},"services":[]}"#, "6 to 7 of the protocol; this server speaks 1 to 5"),
             (r#"{"protocol":{"min":0,"max":0},"services":[]}"#, "0 to 0"),
             (r#"{"protocol":{"min":1,"max":1},"services":[{"name":"a","handlers":[{"name":"b","kind":"c"}]}]}"#, "`c`"),
         ] {

@@ -147,10 +147,10 @@ async fn deploy<B: Deployments>(session: &Session<B>, who: &Principal, input: In
 const WORKER_PROTOCOL: &str = "millrace-worker";
 
 /// Its versions, as `millrace-func` has them. A test with a worker that dials in fails if one is missing.
-const WORKER_VERSIONS: [&str; 4] = ["1", "2", "3", "4"];
+const WORKER_VERSIONS: [&str; 5] = ["1", "2", "3", "4", "5"];
 
 /// Workers read the beginning: it has them dial again with an older version.
-const OTHER_VERSION: &str = "this server speaks versions 1 to 4: send one of them as `millrace-worker-protocol`";
+const OTHER_VERSION: &str = "this server speaks versions 1 to 5: send one of them as `millrace-worker-protocol`";
 
 /// A worker dials in: behind the reply the connection is its.
 fn connect_worker<B: Deployments>(session: &Session<B>, who: &Principal, input: &Input<'_>) -> Reply {

@@ -27,6 +27,8 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 # A handler's usual deadline. A supervisor that kills commonly waits for longer.
 _DRAIN_SECONDS = 10.0
+# The first version of the protocol with DRAIN.
+_DRAIN_VERSION = 5
 _DIVERGED = ("diverged", "not-deterministic")
 
 
@@ -162,8 +164,8 @@ class Dialer:
     def drain(self, limit_seconds: float = _DRAIN_SECONDS) -> None:
         """Ends :meth:`run` once no call is under way, or after the limit. A second time is :meth:`stop`.
 
-        From any thread. The protocol has no word for it, so calls that come meanwhile are served: those
-        that are under way may need them.
+        From any thread. The servers are told, and begin nothing more from outside. What comes meanwhile is
+        served: calls that are under way may need it.
         """
         loop = self._loop
         if self._draining or loop is None or not self.ready.is_set():
@@ -173,12 +175,13 @@ class Dialer:
         loop.call_soon_threadsafe(self._drain, loop, limit_seconds)
 
     def _drain(self, loop: asyncio.AbstractEventLoop, limit_seconds: float) -> None:
-        count = self._under_way()
-        if count:
+        if count := self._under_way():
             log.info("finishing %d calls, for %g s at most", count, limit_seconds)
-            loop.call_later(limit_seconds, self._give_up)
+        loop.call_later(limit_seconds, self._give_up)
         self._stopped = True
         self._end_unregistered()
+        for session in self._sessions.values():
+            session.drain()
         self.leave_if_idle()
 
     def leave_if_idle(self) -> None:
@@ -186,7 +189,9 @@ class Dialer:
 
         Not one by one: a call may need what runs on a shard of another node.
         """
-        if self._draining and self._stopped and not self._under_way():
+        if not (self._draining and self._stopped) or self._under_way():
+            return
+        if all(session.is_drained for session in self._sessions.values()):
             for session in self._sessions.values():
                 session.leave()
 
@@ -197,7 +202,7 @@ class Dialer:
         if count := self._under_way():
             self.gave_up = True
             log.warning("%d calls have not ended: the server makes them again elsewhere", count)
-            self.drop()
+        self.drop()
 
     def _end_unregistered(self) -> None:
         """Waits no longer for nodes that cannot be reached."""
@@ -245,6 +250,8 @@ class _Session:
         self._ended: asyncio.Future[LinkError | None] = loop.create_future()
         self._closed = False
         self.was_ready = False
+        #: The server begins nothing more here, or is not there.
+        self.is_drained = True
 
     def close(self) -> None:
         self._closed = True
@@ -255,6 +262,12 @@ class _Session:
         """Ends the connection once all frames have left."""
         if self._link is not None:
             self._link.finish()
+
+    def drain(self) -> None:
+        """Tells the server that this worker is about to stop, if it knows the word."""
+        if self._link is not None and self.was_ready and self._link.version >= _DRAIN_VERSION:
+            self.is_drained = False
+            self._send(encode(Type.DRAIN, b""))
 
     def under_way(self) -> int:
         """How many attempts a broken connection would make void. A workflow that sleeps loses nothing."""
@@ -301,6 +314,8 @@ class _Session:
             for attempt in self._attempts.values():
                 self._worker.close_attempt(attempt)
             self._attempts.clear()
+            self.is_drained = True
+            self._dialer.leave_if_idle()
         if error is not None:
             raise error
 
@@ -342,6 +357,9 @@ class _Session:
                 self._run(attempt, frame.stream)
         elif frame.type is Type.CANCEL:
             self._cancel(frame.stream, payloads.decode_failure(frame.payload))
+        elif frame.type is Type.READY and not self.is_drained:
+            self.is_drained = True
+            self._dialer.leave_if_idle()
         elif frame.type is Type.READY:
             self.was_ready = True
             self._dialer.registered(self._url, True)

@@ -18,7 +18,7 @@ PAYLOAD_LIMIT_BYTES = 8 * 1024 * 1024
 
 CONTENT_TYPE = "application/vnd.millrace.worker"
 # The newest version of the protocol that this worker speaks, and the oldest.
-VERSION = 4
+VERSION = 5
 OLDEST_VERSION = 1
 
 
@@ -54,6 +54,7 @@ class Type(IntEnum):
     RESUMED = 0x34
     HELLO = 0x35
     OBJECT = 0x36
+    DRAIN = 0x37
 
 
 # Flag bits that have a meaning; all others must be zero.
