@@ -112,6 +112,7 @@ fn a_copy_of_a_node_is_of_one_moment() {
     let (all, runs_with) = nothing_is_found(number("MILLRACE_CLUSTER_FIRST", 1), seeds, Plan::of_backups);
     println!("{all}\nin so many of {seeds} seeds: {runs_with}");
     assert!(runs_with.times("backup taken") * 100 >= seeds * 40, "backups in too few seeds: {runs_with}");
+    assert!(runs_with.times("backup of several nodes taken") > 0, "each was of one node: {runs_with}");
     assert!(runs_with.times("backup given up") * 100 >= seeds * 20, "backups fail in too few seeds: {runs_with}");
 }
 

@@ -121,10 +121,11 @@ impl<W: Write> ArchiveWriter<W> {
 }
 
 /// Takes a file: path, bytes, content.
-pub(crate) type Take<'a> = dyn FnMut(&str, u64, &mut dyn Read) -> Result<(), BackupError> + 'a;
+pub type Take<'a> = dyn FnMut(&str, u64, &mut dyn Read) -> Result<(), BackupError> + 'a;
 
 /// What a whole archive says beside its files.
-pub(crate) struct Received {
+pub struct Received {
+    /// What its list says.
     pub sent: Sent,
     /// Folders that may hold no file.
     pub folders: Vec<String>,
@@ -134,7 +135,7 @@ pub(crate) struct Received {
 ///
 /// # Errors
 /// [`BackupError::Archive`] for an archive that broke off, or whose files are not those of its list; what `take` answers.
-pub(crate) fn read(archive: impl Read, take: &mut Take<'_>) -> Result<Received, BackupError> {
+pub fn read(archive: impl Read, take: &mut Take<'_>) -> Result<Received, BackupError> {
     let mut tar = tar::Archive::new(archive);
     let mut seen = BTreeMap::new();
     for entry in tar.entries().map_err(|error| unreadable(&error))? {

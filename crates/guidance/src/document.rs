@@ -47,6 +47,9 @@ pub const UNREADABLE_LEVEL: u32 = 7;
 /// From this level on nodes sign requests to workers with Ed25519, if the app asks for it.
 pub const WORKER_SIGNATURES_LEVEL: u32 = 8;
 
+/// From this level on nodes copy what they have for a backup that another node takes.
+pub const COPIES_LEVEL: u32 = 8;
+
 /// What a cluster agrees on. It holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

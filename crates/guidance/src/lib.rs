@@ -16,9 +16,9 @@ mod status;
 mod versions;
 
 pub use document::{
-    AppEntry, BODIES_LEVEL, CALLERS_LEVEL, DIALLED_LEVEL, EXPECTED_LEVEL, FEATURE_LEVEL, Guidance, GuidanceError,
-    KEPT_BODIES_LEVEL, KeptApp, NextApp, NodeEntry, STOPPED_LEVEL, STREAMS_LEVEL, ShardPlacement, UNREADABLE_LEVEL,
-    WORKER_SIGNATURES_LEVEL, first_replicas,
+    AppEntry, BODIES_LEVEL, CALLERS_LEVEL, COPIES_LEVEL, DIALLED_LEVEL, EXPECTED_LEVEL, FEATURE_LEVEL, Guidance,
+    GuidanceError, KEPT_BODIES_LEVEL, KeptApp, NextApp, NodeEntry, STOPPED_LEVEL, STREAMS_LEVEL, ShardPlacement,
+    UNREADABLE_LEVEL, WORKER_SIGNATURES_LEVEL, first_replicas,
 };
 pub use leader::{Audience, Leader, Timing};
 pub use membership::{Refused, is_rack};

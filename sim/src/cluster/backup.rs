@@ -1,5 +1,5 @@
-//! A backup of a simulated cluster while it runs: all nodes stand still, and one of them is copied. What its copy would be after
-//! a rescue is judged as a world of its own.
+//! A backup of a simulated cluster while it runs: all nodes stand still, and one of them is copied, with others for the shards that
+//! it does not hold. What the copy would be after a rescue is judged as a world of its own.
 //!
 //! The protocol is that of `crates/node/src/cluster/standstill.rs`, played by the harness; what the cores do for it is the
 //! shipped code. `docs/internals/backup.md` has the argument that is tested here.
@@ -54,7 +54,7 @@ struct Said {
 enum Phase {
     /// Nodes are to say that they stand still.
     Asking,
-    /// The node that is copied lacks something.
+    /// Nodes that are copied lack something.
     Waiting(Vec<Standing>),
     /// The copy is there. Nodes are to say that they have stood still until then.
     Ending(Copy),
@@ -66,10 +66,20 @@ struct Copy {
     ledger: Ledger,
 }
 
+/// A node that is copied for some shards.
+struct Source {
+    process: u64,
+    shards: BTreeSet<ShardId>,
+    /// These shards, once it has all of them.
+    copied: Option<Disks>,
+}
+
 /// The backup that is under way.
 struct Backup {
     asker: NodeId,
     process: u64,
+    /// The asker, and others for the shards that it does not hold.
+    sources: BTreeMap<NodeId, Source>,
     number: u64,
     /// By the clock of the node that is copied.
     since_ns: u64,
@@ -133,15 +143,33 @@ impl World {
         node.process.is_some() && node.paused_until_ns <= self.now_ns()
     }
 
-    /// Only a node that holds all shards can be copied.
+    /// The nodes that are copied, each for some shards: first of all the one that takes the backup. None, if nobody that is up
+    /// holds a shard.
+    fn sources(&self, asker: NodeId) -> Option<BTreeMap<NodeId, Source>> {
+        let mut sources: BTreeMap<NodeId, Source> = BTreeMap::new();
+        for shard in (0..self.shared.shard_count).map(ShardId) {
+            let holders = self.oracle.holders(shard);
+            let is_usable = |id: &NodeId| self.is_moving(*id) && holders.contains(id);
+            let known = std::iter::once(asker).chain(sources.keys().copied()).find(is_usable);
+            let node = known.or_else(|| holders.iter().copied().find(is_usable))?;
+            let process = self.nodes[&node].process_number();
+            let source =
+                sources.entry(node).or_insert_with(|| Source { process, shards: BTreeSet::new(), copied: None });
+            source.shards.insert(shard);
+        }
+        Some(sources)
+    }
+
     fn begin_backup(&mut self) {
-        let shards = || (0..self.shared.shard_count).map(ShardId);
-        let holds_all = |id: &NodeId| shards().all(|shard| self.oracle.holders(shard).contains(id));
-        let whole: Vec<NodeId> = self.ids.iter().copied().filter(|id| self.is_moving(*id) && holds_all(id)).collect();
-        if whole.is_empty() {
+        let up: Vec<NodeId> = self.ids.iter().copied().filter(|id| self.is_moving(*id)).collect();
+        if up.is_empty() {
             return;
         }
-        let asker = whole[self.backups.rng.index(whole.len())];
+        let asker = up[self.backups.rng.index(up.len())];
+        let Some(sources) = self.sources(asker) else { return };
+        if sources.len() > 1 {
+            self.counts.note("backup of several nodes begun", 1);
+        }
         let others: BTreeSet<NodeId> =
             self.ids.iter().copied().filter(|id| *id != asker && !self.is_gone(*id)).collect();
         self.backups.last += 1;
@@ -154,7 +182,8 @@ impl World {
         let mut silent = others.clone();
         silent.insert(asker);
         let (newest, phase) = (BTreeMap::new(), Phase::Asking);
-        self.backups.under_way = Some(Backup { asker, process, number, since_ns, others, silent, newest, phase });
+        self.backups.under_way =
+            Some(Backup { asker, process, sources, number, since_ns, others, silent, newest, phase });
         let own = self.stand(asker, number).map_or(Word::Busy, Word::Standing);
         self.heard_of_backup(asker, number, own);
         self.counts.note("backup begun", 1);
@@ -272,14 +301,18 @@ impl World {
         let is_too_early = self.plan.bug == Some(ClusterBug::CopyTooEarly);
         backup.phase = match backup.phase {
             Phase::Asking if has_all_answers => Phase::Waiting(backup.newest.values().copied().collect()),
-            Phase::Waiting(standing) if is_too_early || self.nodes[&backup.asker].holds_all(&standing) => {
-                let copy = Copy { disks: self.nodes[&backup.asker].disks(), ledger: self.ledger.clone() };
+            Phase::Waiting(standing) if self.have_all(&mut backup.sources, &standing, is_too_early) => {
+                let disks = backup.sources.values_mut().filter_map(|source| source.copied.take()).flatten().collect();
+                let copy = Copy { disks, ledger: self.ledger.clone() };
                 backup.silent.clone_from(&backup.others);
                 self.tell_to_go_on(backup.asker, backup.number, &backup.others);
                 Phase::Ending(copy)
             }
             Phase::Ending(copy) if has_all_answers => {
                 self.counts.note("backup taken", 1);
+                if backup.sources.len() > 1 {
+                    self.counts.note("backup of several nodes taken", 1);
+                }
                 self.backups.judged += 1;
                 return self.judge_copy(backup.asker, copy);
             }
@@ -287,6 +320,23 @@ impl World {
         };
         self.backups.under_way = Some(backup);
         Ok(())
+    }
+}
+
+impl World {
+    /// Copies the nodes that have all that the owners of their shards have. Says whether that is done for all of them.
+    fn have_all(&self, sources: &mut BTreeMap<NodeId, Source>, standing: &[Standing], is_too_early: bool) -> bool {
+        for (id, source) in sources.iter_mut().filter(|(_, source)| source.copied.is_none()) {
+            let node = &self.nodes[id];
+            let own: Vec<Standing> = standing.iter().filter(|of| source.shards.contains(&of.shard)).copied().collect();
+            // A node that was started anew holds nothing for the backup.
+            let is_ready = node.process_number() == source.process && self.is_moving(*id);
+            if is_ready && (is_too_early || node.holds_all(&own)) {
+                let disks = node.disks().into_iter().filter(|(shard, _)| source.shards.contains(shard));
+                source.copied = Some(disks.collect());
+            }
+        }
+        sources.values().all(|source| source.copied.is_some())
     }
 }
 

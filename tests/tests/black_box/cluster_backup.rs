@@ -1,15 +1,14 @@
 //! A backup of a running cluster shows one moment of all shards. It is whole or not there, and the cluster goes on.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{
-    Foreground, Output, StopOnDrop, assert_problem, binary, has_programs, millrace, repository, wait_until,
-};
+use millrace_tests::{Foreground, Output, StopOnDrop, binary, has_programs, millrace, repository, wait_until};
 
 use crate::cluster::Demo;
-use crate::cluster_elastic::{ACCOUNTS, OPENED_WITH, balance, call, transfer};
+use crate::cluster_elastic::{ACCOUNTS, OPENED_WITH, balance, call, join, transfer};
 use crate::cluster_s3::{add_ann, done, put};
 
 fn back_up(demo: &Demo, node: u16, place: &str) -> Output {
@@ -57,14 +56,14 @@ fn deposits_while_stopped(demo: &Demo, node: u16, then: impl FnOnce()) -> i64 {
     })
 }
 
-#[test]
-fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
-    let data = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| data.path().join(name).display().to_string();
+/// Takes backups of a cluster of so many nodes and shards at one node, while another one has to catch up. Gives the node that is
+/// restored from the last one.
+fn back_up_under_load(demo: &Demo, (nodes, asked, stopped): (u16, u16, u16), data: &Path) -> Foreground {
+    let path = |name: &str| data.join(name).display().to_string();
     let (place, restored) = (path("place"), path("restored"));
-    let demo = Demo::with_app(&data.path().join("demo"), "examples/bank");
+    let all: Vec<u16> = (1..=nodes).collect();
     for account in 0..ACCOUNTS {
-        call(&demo, &[1, 2, 3], (account, "deposit"), "open", &OPENED_WITH.to_string());
+        call(demo, &all, (account, "deposit"), "open", &OPENED_WITH.to_string());
     }
     let kv = repository().join("examples/kv").display().to_string();
     let deployed = millrace(&["deploy", &kv, "--url", &format!("http://127.0.0.1:{}", demo.http_base)]);
@@ -72,22 +71,22 @@ fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
     let (is_over, next) = (AtomicBool::new(false), AtomicUsize::new(0));
     let client = |node: u16| {
         while !is_over.load(Ordering::Relaxed) {
-            transfer(&demo, &[node, 1, 2, 3], next.fetch_add(1, Ordering::Relaxed));
+            transfer(demo, &[node, 1, 2, 3], next.fetch_add(1, Ordering::Relaxed));
         }
     };
     let (taken, acknowledged) = std::thread::scope(|threads| {
         let over = StopOnDrop(&is_over);
         let client = &client;
-        let clients: Vec<_> = (1..=6).map(|number| threads.spawn(move || client(number % 3 + 1))).collect();
+        let clients: Vec<_> = (1..=6).map(|number| threads.spawn(move || client(number % nodes + 1))).collect();
         std::thread::sleep(Duration::from_millis(500));
         let mut taken = Vec::new();
         for number in 0..3 {
-            call(&demo, &[1, 2, 3], (number, "deposit"), &format!("before-{number}"), "7");
-            taken.push(back_up(&demo, 2, &place));
+            call(demo, &all, (number, "deposit"), &format!("before-{number}"), "7");
+            taken.push(back_up(demo, asked, &place));
         }
         // The first one that is taken counts: it may have to wait for too much.
-        let take = || wait_until("a backup is taken", || back_up(&demo, 2, &place).code == Some(0));
-        let acknowledged = deposits_while_stopped(&demo, 2, take);
+        let take = || wait_until("a backup is taken", || back_up(demo, asked, &place).code == Some(0));
+        let acknowledged = deposits_while_stopped(demo, stopped, take);
         drop(over);
         clients.into_iter().for_each(|client| client.join().expect("it calls"));
         (taken, acknowledged)
@@ -95,23 +94,23 @@ fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
     for taken in taken {
         assert_eq!(taken.code, Some(0), "{}", taken.err);
     }
-    assert_ne!(acknowledged, 0, "some shards are served without node 2");
+    assert_ne!(acknowledged, 0, "some shards are served without the node that stops");
     assert!(next.load(Ordering::Relaxed) > 100, "there was load");
     let restore = millrace(&["restore", &place, "--data", &restored]);
     assert_eq!(restore.code, Some(0), "{}", restore.err);
     assert!(restore.err.contains("cluster rescue"), "it says what comes next: {}", restore.err);
-    (1..=3).for_each(|node| demo.kill(node));
+    all.iter().for_each(|node| demo.kill(*node));
     let serve = ["serve", "--cores", "1", "--cluster-data", &restored];
     let refused = millrace(&serve);
     assert_eq!(refused.code, Some(1), "{}", refused.out);
     assert!(refused.err.contains("restored from a backup"), "{}", refused.err);
     let rescued = millrace(&["cluster", "rescue", &restored, "--accept-loss"]);
     assert_eq!(rescued.code, Some(0), "{}", rescued.err);
-    // It listens where node 2 did.
-    let _node = Foreground::start(Command::new(binary()).args(serve));
+    // It listens where the node did that was asked.
+    let node = Foreground::start(Command::new(binary()).args(serve));
     let opened = i64::try_from(ACCOUNTS).expect("few") * OPENED_WITH + 3 * 7;
-    wait_until("all accounts are read", || balances(&demo, 2).is_some());
-    let sum = || balances(&demo, 2).map(|all| all.iter().sum::<i64>());
+    wait_until("all accounts are read", || balances(demo, asked).is_some());
+    let sum = || balances(demo, asked).map(|all| all.iter().sum::<i64>());
     // Transfers that were under way are ended by now.
     std::thread::sleep(Duration::from_secs(2));
     let expected = sum().expect("it is read");
@@ -119,10 +118,33 @@ fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
     assert!((0..1 << ACCOUNTS).contains(&there), "a transfer in part, or a deposit twice: {there}");
     assert_eq!(there & acknowledged, acknowledged, "what was acknowledged before is there: {there:b}");
     // It takes calls, and knows those that it has made.
-    call(&demo, &[2], (0, "deposit"), "before-0", "7");
+    call(demo, &[asked], (0, "deposit"), "before-0", "7");
     assert_eq!(sum(), Some(expected), "a key holds over a backup");
-    call(&demo, &[2], (0, "deposit"), "new", "7");
+    call(demo, &[asked], (0, "deposit"), "new", "7");
     assert_eq!(sum(), Some(expected + 7));
+    node
+}
+
+#[test]
+fn a_backup_under_load_has_what_was_acknowledged_and_no_transfer_in_part() {
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::with_app(&data.path().join("demo"), "examples/bank");
+    let _node = back_up_under_load(&demo, (3, 2, 2), data.path());
+}
+
+#[test]
+fn a_backup_has_the_shards_that_only_other_nodes_hold() {
+    let data = tempfile::tempdir().expect("a folder");
+    let demo = Demo::of(&data.path().join("demo"), "examples/bank", (5, 20));
+    wait_until("all is placed", || demo.holds() == Some(vec![12; 5]));
+    let _node = back_up_under_load(&demo, (5, 1, 2), data.path());
+    let restored = data.path().join("restored");
+    assert!(!restored.join("nodes").exists(), "what other nodes had is the node's own now");
+    // The cluster grows from it.
+    let expected = balances(&demo, 1);
+    let _sixth = join(&demo, 6);
+    wait_until("the node that joins holds all", || demo.holds() == Some(vec![20, 20]));
+    assert_eq!(balances(&demo, 6), expected);
 }
 
 #[test]
@@ -155,17 +177,6 @@ fn a_backup_without_an_answer_of_a_node_is_none_and_the_cluster_goes_on() {
     wait_until("a backup is taken again", || back_up(&demo, 1, &place).code == Some(0));
     let verified = millrace(&["backup", "verify", &place]);
     assert_eq!(verified.code, Some(0), "{}", verified.err);
-}
-
-#[test]
-fn what_cannot_be_backed_up_yet_says_so() {
-    let data = tempfile::tempdir().expect("a folder");
-    let demo = Demo::of(&data.path().join("five"), "examples/counter", (5, 20));
-    wait_until("all is placed", || demo.holds() == Some(vec![12; 5]));
-    let refused = demo.request(1, "POST", "/backup", &[], b"").expect("it answers");
-    assert_problem(&refused, 501, "not-yet-supported");
-    assert!(refused.text().contains("does not hold 8 of 20 shards"), "{}", refused.text());
-    assert!(refused.text().contains("no node of this cluster does"), "{}", refused.text());
 }
 
 /// A content that is too long to lie in the log.
@@ -243,4 +254,35 @@ fn a_backup_has_the_contents_of_all_objects_of_its_moment() {
         "something was overwritten meanwhile"
     );
     put(&demo, 2, "/photos/new", &content(0, 0));
+}
+
+#[test]
+fn a_backup_has_the_contents_of_objects_that_only_other_nodes_hold() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    const BUCKETS: usize = 8;
+    let data = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| data.path().join(name).display().to_string();
+    let (place, restored) = (path("place"), path("restored"));
+    let demo = Demo::with_s3_of(&data.path().join("demo"), (5, 10));
+    wait_until("all is placed", || demo.holds() == Some(vec![6; 5]));
+    add_ann(&demo, 1);
+    for bucket in 0..BUCKETS {
+        done(&demo, 1, &["-X", "PUT"], &format!("/bucket-{bucket}"));
+        put(&demo, 3, &format!("/bucket-{bucket}/object"), &content(bucket, 0));
+    }
+    wait_until("a backup is taken", || back_up(&demo, 1, &place).code == Some(0));
+    let [first, second] = [back_up(&demo, 1, &place), back_up(&demo, 1, &place)];
+    assert_eq!((first.code, second.code), (Some(0), Some(0)), "{} {}", first.err, second.err);
+    let restore = millrace(&["restore", &place, "--data", &restored]);
+    assert_eq!(restore.code, Some(0), "{}", restore.err);
+    (1..=5).for_each(|node| demo.kill(node));
+    let rescued = millrace(&["cluster", "rescue", &restored, "--accept-loss"]);
+    assert_eq!(rescued.code, Some(0), "{}", rescued.err);
+    let _node = Foreground::start(Command::new(binary()).args(["serve", "--cores", "1", "--cluster-data", &restored]));
+    for bucket in 0..BUCKETS {
+        assert_eq!(done(&demo, 1, &[], &format!("/bucket-{bucket}/object")), content(bucket, 0));
+    }
+    put(&demo, 1, "/bucket-0/new", &content(0, 1));
 }

@@ -14,9 +14,10 @@ use millrace_io::DiskHold;
 use millrace_log::{LogHold, OpenSegment, copy_at};
 use millrace_manifest::Contents;
 
+use super::copies::Copies;
 use super::links::{Tree, link, link_tree, remove_tree};
 use super::{FOLDER, OF_BACKUP};
-use crate::cluster::{Standstill, get_bodies_before};
+use crate::cluster::{Cluster, Standstill, get_bodies_before};
 use crate::core::Shared;
 use crate::directory::KEY_FILE;
 use crate::objects::{BODIES, BODY_FOLDERS, BODY_START};
@@ -84,34 +85,53 @@ impl Drop for Links {
 }
 
 /// What is seen at the moment of a backup.
-struct Moment {
+pub(super) struct Moment {
     contents: Contents,
     open: Vec<OpenSegment>,
     files: Vec<String>,
     taken_ms: u64,
 }
 
-impl Capture {
-    /// Waits until the checkpoint is not being written, in a cluster until all nodes stand still, and then until every log is
-    /// between two batches.
+/// What a backup holds before its moment.
+pub(super) struct Held {
+    tree: Tree,
+    links: Links,
+    bodies: Option<DiskHold>,
+    log: LogHold,
+}
+
+impl Held {
+    /// Waits until the checkpoint is not being written.
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn take(shared: &Arc<Shared>) -> io::Result<Self> {
-        let data = shared.options.data.clone();
+    pub(super) fn begin(shared: &Shared) -> io::Result<Self> {
+        let data = &shared.options.data;
         let log = shared.segments.hold();
         let bodies = shared.bodies.as_ref().map(|store| store.disk.hold());
-        let links = Links::new(&data)?;
-        let tree = link_checkpoint(shared, &data, &links.0)?;
+        let links = Links::new(data)?;
+        let tree = link_checkpoint(shared, data, &links.0)?;
         get_bodies_before(shared);
-        let begin_ns = shared.clock.monotonic_ns();
-        // After the checkpoint: so its rows hold nothing that is not in front of the moment, of any shard.
-        let standstill = shared.cluster.as_ref().map(|cluster| Standstill::begin(shared, cluster)).transpose()?;
-        let moment = shared.segments.at_one_moment(|open| look(shared, &data, &links.0, open))?;
-        let stood = standstill.map(Standstill::end).transpose()?;
-        let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
-        stood.map_or(Ok(()), |stood| stood.get_bodies(shared))?;
-        let mut capture = Self {
+        Ok(Self { tree, links, bodies, log })
+    }
+
+    /// Waits until every log is between two batches.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn take_moment(&self, shared: &Shared) -> io::Result<Moment> {
+        shared.segments.at_one_moment(|open| look(shared, &shared.options.data, &self.links.0, open))
+    }
+
+    /// What is to be sent. All bodies that entries in front of the moment refer to are here.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn capture(self, shared: &Shared, moment: Moment, paused_us: u64) -> io::Result<Capture> {
+        let Self { tree, links, bodies, log } = self;
+        let data = &shared.options.data;
+        let held = links.0.clone();
+        let mut capture = Capture {
             sources: Vec::new(),
             folders: tree.folders,
             manifest: Vec::new(),
@@ -122,7 +142,6 @@ impl Capture {
             _bodies: bodies,
             log: Some(log),
         };
-        let held = capture._links.0.clone();
         let held_files = tree.files.into_iter().map(|(path, _)| path).chain(moment.files);
         capture.sources.extend(held_files.map(|path| Source {
             from: held.join(&path),
@@ -130,14 +149,51 @@ impl Capture {
             bytes: None,
             end: Vec::new(),
         }));
-        capture.manifest = capture.add_log(&data, moment.contents, moment.open)?.encode();
+        capture.manifest = capture.add_log(data, moment.contents, moment.open)?.encode();
         if shared.bodies.is_some() {
-            capture.add_bodies(&data)?;
-        }
-        if shared.cluster.is_some() {
-            capture.add_membership(&data);
+            capture.add_bodies(data)?;
         }
         Ok(capture)
+    }
+}
+
+impl Capture {
+    /// Waits until the checkpoint is not being written, in a cluster until all nodes stand still, and then until every log is
+    /// between two batches. Other nodes of the cluster copy what this one does not hold.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn take(shared: &Arc<Shared>) -> io::Result<(Self, Option<Copies>)> {
+        let Some(cluster) = &shared.cluster else {
+            let held = Held::begin(shared)?;
+            let begin_ns = shared.clock.monotonic_ns();
+            let moment = held.take_moment(shared)?;
+            let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
+            return Ok((held.capture(shared, moment, paused_us)?, None));
+        };
+        Self::take_of_cluster(shared, cluster)
+    }
+
+    fn take_of_cluster(shared: &Arc<Shared>, cluster: &Arc<Cluster>) -> io::Result<(Self, Option<Copies>)> {
+        let copies = Copies::begin(shared, cluster)?;
+        let held = Held::begin(shared)?;
+        copies.wait_until_held()?;
+        let begin_ns = shared.clock.monotonic_ns();
+        // After the checkpoint: so its rows hold nothing that is not in front of the moment, of any shard.
+        let standstill = Standstill::begin(shared, cluster)?;
+        copies.begin_moment(&standstill);
+        standstill.wait_for(copies.own())?;
+        let moment = held.take_moment(shared)?;
+        copies.wait_for_moment(&standstill)?;
+        let stood = standstill.end()?;
+        let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
+        copies.get_bodies(&stood);
+        stood.get_bodies(shared)?;
+        copies.wait_for_bodies(&stood)?;
+        stood.have_kept_bodies(shared)?;
+        let mut capture = held.capture(shared, moment, paused_us)?;
+        capture.add_membership(&shared.options.data);
+        Ok((capture, copies.any()))
     }
 
     /// Adds all segments up to the places of the moment, each stream closed there, and gives the manifest of that.

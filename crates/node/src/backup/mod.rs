@@ -8,6 +8,8 @@
 //! core waits for it longer than for one batch. Must not know where backups are kept.
 
 mod capture;
+mod copies;
+mod copying;
 mod links;
 mod send;
 
@@ -28,6 +30,7 @@ use crate::core::Shared;
 use crate::directory::S3_USERS_TABLE;
 use crate::options::Durability;
 use capture::Capture;
+pub(crate) use copying::{Copying, heard};
 use send::{PIECES_AHEAD, send};
 
 /// In the data directory: files that a backup keeps from being deleted.
@@ -36,6 +39,9 @@ const FOLDER: &str = "backup.held";
 /// In a directory that was restored from a backup of a cluster's node: it may have forgotten what the node has promised to others
 /// since, so it must not be started as that node.
 pub(crate) const OF_BACKUP: &str = "of-backup";
+
+/// In a backup: what other nodes of the cluster hold, a data directory for each, by its number.
+pub(crate) const NODES: &str = "nodes";
 
 /// Whether a directory is of a backup of a cluster, and no node of one yet.
 #[must_use]
@@ -99,10 +105,10 @@ impl Backups for CoreHandle {
                 // The end is not told before the next backup may begin: who has read all of this one may ask at once.
                 let end = sender.clone();
                 match Capture::take(&copied) {
-                    Ok(capture) => {
+                    Ok((capture, copies)) => {
                         // Whoever asked may be gone; then nobody reads, which sending notices.
                         let _ = begun.send(Ok(()));
-                        send(&copied, capture, sender);
+                        send(&copied, (capture, copies), sender);
                     }
                     Err(error) => {
                         let _ = begun.send(Err(error));
@@ -142,17 +148,10 @@ fn refuse_what_has_no_backup(shared: &Shared) -> Result<(), Error> {
     }
     let (me, guidance) = (cluster.me().0, cluster.guidance());
     let lacking = guidance.shards.iter().filter(|place| !place.replicas.contains(&me)).count();
-    if lacking > 0 {
-        let holds_all = |node: &u16| guidance.shards.iter().all(|place| place.replicas.contains(node));
-        let whole: Vec<String> =
-            guidance.nodes.keys().copied().filter(holds_all).map(|node| node.to_string()).collect();
-        let advice = match whole.is_empty() {
-            true => "no node of this cluster does".to_owned(),
-            false => format!("ask one that does: {}", whole.join(", ")),
-        };
+    if lacking > 0 && !cluster.all_make_copies() {
         let why = format!(
-            "this node does not hold {lacking} of {} shards, and only a node that holds all of them can be backed up yet: \
-             {advice}",
+            "this node does not hold {lacking} of {} shards, and others can add what they hold once all nodes have this \
+             version",
             guidance.shards.len()
         );
         return Err(Error::new(ErrorCode::NotYetSupported, why));

@@ -9,6 +9,7 @@ use millrace_manifest::MANIFEST_FILE;
 use tokio::sync::mpsc;
 
 use super::capture::{Capture, Source};
+use super::copies::{Copies, StayHeld};
 use crate::core::Shared;
 
 /// Bytes of a piece. The front hands on so many without asking for room.
@@ -24,10 +25,14 @@ const GONE: io::ErrorKind = io::ErrorKind::BrokenPipe;
 struct Out {
     sender: mpsc::Sender<Bytes>,
     piece: BytesMut,
+    others: Option<StayHeld>,
 }
 
 impl Out {
     fn push(&mut self) -> io::Result<()> {
+        if let Some(others) = &mut self.others {
+            others.remind();
+        }
         let piece = self.piece.split().freeze();
         self.sender.blocking_send(piece).map_err(|_| GONE.into())
     }
@@ -49,11 +54,12 @@ impl Write for Out {
 }
 
 /// Sends all of it, then lets go of what was held.
-pub(super) fn send(shared: &Shared, mut capture: Capture, sender: mpsc::Sender<Bytes>) {
+pub(super) fn send(shared: &Shared, (mut capture, copies): (Capture, Option<Copies>), sender: mpsc::Sender<Bytes>) {
     let began_ns = shared.clock.monotonic_ns();
-    let out = Out { sender, piece: BytesMut::with_capacity(PIECE_BYTES) };
+    let others = copies.as_ref().map(Copies::stay_held);
+    let out = Out { sender, piece: BytesMut::with_capacity(PIECE_BYTES), others };
     let mut archive = ArchiveWriter::new(out);
-    let sent = send_files(&mut archive, &capture);
+    let sent = send_files(&mut archive, &capture, copies.as_ref());
     let files = capture.sources.len();
     let ended = match sent {
         Ok(bytes) => archive.finish(about(&capture)).and_then(|mut out| out.flush()).map(|()| bytes),
@@ -82,7 +88,7 @@ fn about(capture: &Capture) -> Sent {
     }
 }
 
-fn send_files(archive: &mut ArchiveWriter<Out>, capture: &Capture) -> io::Result<u64> {
+fn send_files(archive: &mut ArchiveWriter<Out>, capture: &Capture, copies: Option<&Copies>) -> io::Result<u64> {
     let mut sum = 0;
     for folder in &capture.folders {
         archive.folder(folder)?;
@@ -90,6 +96,9 @@ fn send_files(archive: &mut ArchiveWriter<Out>, capture: &Capture) -> io::Result
     for source in &capture.sources {
         sum += send_file(archive, source)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", source.path)))?;
+    }
+    if let Some(copies) = copies {
+        sum += copies.add_to(archive)?;
     }
     archive.file(MANIFEST_FILE, capture.manifest.len() as u64, &capture.manifest[..])?;
     Ok(sum)

@@ -163,7 +163,8 @@ fn move_log_to_checkpoint(recovery: &mut Recovery) -> Result<(), FoundError> {
     }
 }
 
-fn flush(store: &mut Store, checkpoint: &dyn Checkpoint) -> Result<(), StoreError> {
+/// Has the checkpoint hold all that a store does.
+pub(super) fn flush(store: &mut Store, checkpoint: &dyn Checkpoint) -> Result<(), StoreError> {
     let shard = store.shard();
     store.begin_flush();
     while let Some(chunk) = store.next_flush_chunk(CHUNK_BYTES) {

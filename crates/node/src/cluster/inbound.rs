@@ -13,6 +13,7 @@ use super::snapshots::Job;
 use super::standstill;
 use super::wire::{For, Part};
 use super::{Cluster, Heard, Proposal, Word};
+use crate::backup;
 use crate::core::{NodeMessage, Shared, SnapshotNews};
 
 /// Where links put what they bring.
@@ -55,6 +56,7 @@ impl Inbound {
             Word::Change(number, change) => self.cluster.proposed(Proposal { from: (from, number), change }),
             Word::Answer(number, result) => self.cluster.answered(number, result),
             Word::Still(number, word) => standstill::heard(&self.shared, &self.cluster, from, number, word),
+            Word::Copy(number, word) => backup::heard(&self.shared, &self.cluster, from, number, word),
             Word::Body(name, question, word) => {
                 if let Some(carrier) = &self.shared.carrier {
                     carrier.heard(from, name, question, word);

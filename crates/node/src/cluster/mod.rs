@@ -11,6 +11,7 @@ mod bodies;
 mod body_word;
 mod catalogue;
 mod condition;
+mod copy_word;
 mod dialled;
 mod emptying;
 mod figures;
@@ -23,6 +24,7 @@ mod loading;
 pub(crate) mod log_reader;
 mod lost;
 mod majority;
+mod merging;
 mod nodes;
 pub(crate) mod records;
 mod replacing;
@@ -46,7 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use millrace_api::{MAJORITY_LOST, REMOVED};
 use millrace_base::{Error, ErrorCode, Name, ShardId, limits};
-use millrace_guidance::{CALLERS_LEVEL, Dialled, FEATURE_LEVEL, Guidance, KEPT_BODIES_LEVEL, Status, Unneeded};
+use millrace_guidance::{CALLERS_LEVEL, Dialled, FEATURE_LEVEL, Guidance, Status, Unneeded};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
@@ -56,6 +58,7 @@ pub(crate) use bodies::{Carrier, UNSETTLED};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use condition::{Condition, Hindrance};
+pub(crate) use copy_word::{CopyWord, Step};
 pub use emptying::{KnownCluster, known_cluster};
 pub(crate) use figures::ReplicationMetrics;
 pub use founding::{FoundError, Founded, found};
@@ -64,12 +67,16 @@ pub(crate) use lost::LostData;
 pub(crate) use nodes::change_nodes;
 pub(crate) use replacing::replace;
 pub use rescue::{Kept, RescueError, rescue};
-pub(crate) use standstill::{Standstill, StillWord, Stillness, get_bodies_before};
+pub(crate) use standstill::{
+    DONE, Standstill, StillWord, Stillness, Stood, get_bodies_before, get_bodies_of, others_alive, wait_until_here,
+};
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
 pub(crate) use tables::serve as serve_tables;
 pub(crate) use versions::watch as watch_versions;
 pub(crate) use wire::{For, Part, Word};
+
+use crate::backup::Copying;
 
 /// A node of the cluster, as it is known before anything is agreed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +161,7 @@ pub(crate) struct Cluster {
     quiet_epoch: AtomicU64,
     whole: whole::Whole,
     pub(crate) stillness: Stillness,
+    pub(crate) copying: Copying,
     /// What the cluster uses, if that is more than this build knows; else 0.
     used_level: AtomicU32,
     /// What all nodes know, as guidance has said last.
@@ -263,6 +271,7 @@ impl Cluster {
             quiet_epoch: AtomicU64::new(0),
             whole: whole::Whole::default(),
             stillness: Stillness::default(),
+            copying: Copying::default(),
             used_level: AtomicU32::new(0),
             level_of_all: AtomicU32::new(0),
             is_removed: AtomicBool::new(false),
@@ -439,11 +448,6 @@ impl Cluster {
     /// Lets a word to another node wait for the next [`Cluster::flush`]. Says whether it was taken.
     pub(crate) fn queue(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
         self.with_links(|links| links.queue(to, lane, self.encode(word)))
-    }
-
-    /// Whether every node that stands still keeps bodies for whoever takes the backup.
-    pub(crate) fn all_keep_bodies(&self) -> bool {
-        self.level_of_all.load(Ordering::Acquire) >= KEPT_BODIES_LEVEL
     }
 
     /// The bytes of a word, as the oldest of the nodes understands it.

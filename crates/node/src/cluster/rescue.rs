@@ -20,6 +20,7 @@ use millrace_log::{Batch, Durability, Environment, LogError, RecoveredReplica, W
 use millrace_replica::{NodeId, ReplicaSet};
 use millrace_store::Store;
 
+use super::merging::{self, Others};
 use super::records::kind_of_record;
 use super::{ClusterOptions, rows};
 use crate::backup::OF_BACKUP;
@@ -102,12 +103,17 @@ pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result
     let me = cluster.node;
     let mut directory = DataDirectory::open(path, None).map_err(StartError::Directory)?;
     let options =
-        NodeOptions { cluster: Some(cluster), memory_bytes: MEMORY_BYTES, ..NodeOptions::new(path.to_owned()) };
+        NodeOptions { cluster: Some(cluster.clone()), memory_bytes: MEMORY_BYTES, ..NodeOptions::new(path.to_owned()) };
     let mut recovery = recover(&options, &mut directory)?;
     let meta = ShardId(directory.shard_count());
     let guidance = newest_guidance(&mut recovery, meta)?.ok_or(RescueError::NoGuidance)?;
-    let kept = kept(&recovery.replicas, &guidance, me)?;
+    let mut others = Others::open(path, &cluster)?;
+    let mut chosen = others.choose(&lacking(&recovery.replicas, &guidance, me));
+    let kept = kept((&recovery.replicas, &chosen), &guidance, me)?;
     if is_accepted {
+        chosen = others.merge_into((&directory, &options), &recovery)?;
+        drop(others);
+        recovery.replicas.extend(chosen);
         let latest = recovery.stores.get(usize::from(meta.0)).map_or(UnixMillis(0), Store::time);
         let batches = founding((&recovery.replicas, founding_time(latest)), &alone(&guidance, me), me, &[]);
         append(path, recovery, batches).map_err(RescueError::Log)?;
@@ -118,6 +124,7 @@ pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result
 
 /// The directory is that of a node again, though it was restored from a backup.
 fn forget_backup(path: &Path) -> io::Result<()> {
+    merging::forget(path)?;
     let file = path.join(OF_BACKUP);
     match std::fs::remove_file(&file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -138,23 +145,35 @@ pub(super) fn newest_guidance(recovery: &mut Recovery, meta: ShardId) -> Result<
     rows::guidance(store).map_err(|error| StartError::Io(io::Error::other(error)))
 }
 
-fn kept(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Result<Kept, RescueError> {
-    let places = || (0_u16..).map(ShardId).zip(&guidance.shards);
+/// The shards that this node does not hold.
+fn lacking(replicas: &BTreeMap<ShardId, RecoveredReplica>, guidance: &Guidance, me: NodeId) -> Vec<ShardId> {
     // Rows that were being replaced when the node stopped are those of no position.
     let holds = |shard: ShardId, place: &ShardPlacement| {
         place.replicas.contains(&me.0) && replicas.get(&shard).is_some_and(|found| found.last.1 > Lsn::ZERO)
     };
-    let missing: Vec<ShardId> =
-        places().filter(|(shard, place)| !holds(*shard, place)).map(|(shard, _)| shard).collect();
+    let places = (0_u16..).map(ShardId).zip(&guidance.shards);
+    places.filter(|(shard, place)| !holds(*shard, place)).map(|(shard, _)| shard).collect()
+}
+
+/// What is kept of this node's replicas, and of those that were chosen of others.
+fn kept(
+    (replicas, chosen): (&BTreeMap<ShardId, RecoveredReplica>, &BTreeMap<ShardId, RecoveredReplica>),
+    guidance: &Guidance,
+    me: NodeId,
+) -> Result<Kept, RescueError> {
+    let lacking = lacking(replicas, guidance, me);
+    let missing: Vec<ShardId> = lacking.into_iter().filter(|shard| !chosen.contains_key(shard)).collect();
     if !missing.is_empty() {
         return Err(RescueError::Missing(missing));
     }
-    let last = |shard: ShardId| replicas.get(&shard).map_or(Lsn::ZERO, |found| found.last.1);
+    let found = |shard: ShardId| chosen.get(&shard).or_else(|| replicas.get(&shard));
+    let last = |shard: ShardId| found(shard).map_or(Lsn::ZERO, |found| found.last.1);
+    let meta = u16::try_from(guidance.shards.len()).unwrap_or(u16::MAX);
     let others = guidance.nodes.keys().copied().filter(|node| *node != me.0);
     Ok(Kept {
-        shards: places().map(|(shard, _)| last(shard)).collect(),
-        guidance: last(ShardId(u16::try_from(guidance.shards.len()).unwrap_or(u16::MAX))),
-        doubtful: replicas.iter().filter(|(_, found)| !found.is_whole).map(|(shard, _)| *shard).collect(),
+        shards: (0..meta).map(|shard| last(ShardId(shard))).collect(),
+        guidance: last(ShardId(meta)),
+        doubtful: (0..=meta).map(ShardId).filter(|shard| found(*shard).is_some_and(|found| !found.is_whole)).collect(),
         lost: others.map(NodeId).collect(),
     })
 }

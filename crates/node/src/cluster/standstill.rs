@@ -1,8 +1,9 @@
 //! All nodes of the cluster stand still for a moment, and one of them takes a backup of what it has.
 //!
 //! 1. The node asks all others to stand still, and does so itself. Each answers which shards it owns, and where their logs end.
-//! 2. The node waits until its own disk has all of that. Then its logs are those of all shards at one moment.
-//! 3. It takes the backup's moment, and tells all to go on.
+//! 2. The node waits until its own disk has all of that. Then its logs are those of all shards at one moment. Other nodes do the
+//!    same for the shards that it does not hold.
+//! 3. They take the backup's moment, and the node tells all to go on.
 //!
 //! Promises: nobody stands still for longer than [`STILL`], whoever fails; a backup counts only if all stood still at its moment.
 //! Must not know what a backup is. `docs/internals/backup.md` has the argument.
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use millrace_base::ShardId;
 use millrace_driver::Standing;
-use millrace_guidance::ShardPlacement;
+use millrace_guidance::{COPIES_LEVEL, KEPT_BODIES_LEVEL, ShardPlacement};
 use millrace_peers::Lane;
 use millrace_replica::NodeId;
 
@@ -28,7 +29,7 @@ use crate::core::{NodeMessage, Shared, Still};
 const STILL: Duration = Duration::from_millis(1_500);
 
 /// By then all must be done, counted from before the first node stood still. So nobody has gone on, though clocks differ.
-const DONE: Duration = Duration::from_millis(1_000);
+pub(crate) const DONE: Duration = Duration::from_millis(1_000);
 
 /// For how long nodes that stood still keep bodies of objects that nothing refers to any more. The node that takes the backup gets
 /// what it lacks meanwhile.
@@ -98,7 +99,7 @@ impl Stood {
     /// # Errors
     /// Some are not to be had at this moment.
     pub(crate) fn get_bodies(&self, shared: &Shared) -> io::Result<()> {
-        let (Some(carrier), Some(cluster)) = (&shared.carrier, &shared.cluster) else { return Ok(()) };
+        let Some(cluster) = shared.carrier.as_ref().and(shared.cluster.as_ref()) else { return Ok(()) };
         let is_asked = |node: &&u16| **node == cluster.me().0 || self.others.contains(&NodeId(**node));
         // A body that an entry names is on a majority of the nodes that hold the shard.
         let guidance = cluster.guidance();
@@ -107,18 +108,57 @@ impl Stood {
         if guidance.shards.iter().any(too_few) {
             return Err(failed("too few nodes are alive that may have contents of objects; try again"));
         }
-        let left = || BODIES_GOT.saturating_sub(self.since.elapsed());
-        if !carrier.get_all_of(&self.others, left()) {
-            return Err(failed("this node could not get all contents of objects in time; try again"));
-        }
-        // One that has started anew meanwhile has kept nothing.
+        get_bodies_of(shared, &self.others, self.left())
+    }
+
+    /// How long bodies may be got.
+    pub(crate) fn left(&self) -> Duration {
+        BODIES_GOT.saturating_sub(self.since.elapsed())
+    }
+
+    /// The other nodes that have stood still.
+    pub(crate) fn others(&self) -> &BTreeSet<NodeId> {
+        &self.others
+    }
+
+    /// Waits until all others have said that they have kept bodies until now.
+    ///
+    /// # Errors
+    /// One has not: it has started anew meanwhile.
+    pub(crate) fn have_kept_bodies(&self, shared: &Shared) -> io::Result<()> {
+        let Some(cluster) = shared.carrier.as_ref().and(shared.cluster.as_ref()) else { return Ok(()) };
         let answers = cluster.stillness.listen(self.number);
         for node in &self.others {
             cluster.send(*node, Lane::Core, &Word::Still(self.number, StillWord::GoOn));
         }
-        let stood = all_have_stood(&answers, &self.others, || left().min(DONE));
+        let stood = all_have_stood(&answers, &self.others, || self.left().min(DONE));
         *locked(&cluster.stillness.answers) = None;
         stood
+    }
+}
+
+impl Cluster {
+    /// Whether every node that stands still keeps bodies for whoever takes the backup.
+    pub(crate) fn all_keep_bodies(&self) -> bool {
+        self.level_of_all.load(Ordering::Acquire) >= KEPT_BODIES_LEVEL
+    }
+
+    /// Whether every node copies what it has for a backup that another one takes.
+    pub(crate) fn all_make_copies(&self) -> bool {
+        self.level_of_all.load(Ordering::Acquire) >= COPIES_LEVEL
+    }
+}
+
+/// Waits until this node has all bodies that these nodes have of its shards.
+///
+/// # Errors
+/// Some are not to be had in that time.
+pub(crate) fn get_bodies_of(shared: &Shared, nodes: &BTreeSet<NodeId>, at_most: Duration) -> io::Result<()> {
+    match &shared.carrier {
+        Some(carrier) if !carrier.get_all_of(nodes, at_most) => {
+            Err(failed("this node could not get all contents of objects in time; try again"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -129,7 +169,7 @@ pub(crate) fn get_bodies_before(shared: &Shared) {
     }
 }
 
-fn others_alive(cluster: &Cluster) -> BTreeSet<NodeId> {
+pub(crate) fn others_alive(cluster: &Cluster) -> BTreeSet<NodeId> {
     let guidance = cluster.guidance();
     let alive = guidance.nodes.iter().filter(|(_, entry)| entry.is_alive).map(|(node, _)| NodeId(*node));
     alive.filter(|node| *node != cluster.me()).collect()
@@ -142,10 +182,11 @@ pub(crate) struct Standstill<'a> {
     number: u64,
     since: Instant,
     others: BTreeSet<NodeId>,
+    standing: Vec<Standing>,
 }
 
 impl<'a> Standstill<'a> {
-    /// Has all nodes stand still, and waits until this one has on its disk what they have.
+    /// Has all nodes stand still, and asks where all shards are.
     ///
     /// # Errors
     /// Who does not answer, or what is not served at this moment. All go on then.
@@ -154,17 +195,30 @@ impl<'a> Standstill<'a> {
         let number = cluster.stillness.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answers) = mpsc::channel();
         *locked(&cluster.stillness.answers) = Some((number, sender.clone()));
-        let standstill = Self { shared, cluster, number, since: Instant::now(), others };
+        let mut standstill = Self { shared, cluster, number, since: Instant::now(), others, standing: Vec::new() };
         for node in &standstill.others {
             cluster.send(*node, Lane::Core, &Word::Still(number, StillWord::Stand));
         }
         let _ = sender.send((me, stand(shared, cluster, (me, number))));
-        let standing = standstill.collect(&answers)?;
-        standstill.wait_for(standing)?;
+        standstill.standing = standstill.collect(&answers)?;
         Ok(standstill)
     }
 
-    fn left(&self) -> Duration {
+    /// Where these shards are.
+    pub(crate) fn standing_of(&self, shards: &BTreeSet<ShardId>) -> Vec<Standing> {
+        self.standing.iter().filter(|standing| shards.contains(&standing.shard)).copied().collect()
+    }
+
+    /// Waits until this node has on its disk all that the others have of these shards.
+    ///
+    /// # Errors
+    /// It does not have that in time.
+    pub(crate) fn wait_for(&self, shards: &BTreeSet<ShardId>) -> io::Result<()> {
+        wait_until_here(self.shared, self.standing_of(shards), || self.left())
+    }
+
+    /// How long all may stand still.
+    pub(crate) fn left(&self) -> Duration {
         DONE.saturating_sub(self.since.elapsed())
     }
 
@@ -198,27 +252,6 @@ impl<'a> Standstill<'a> {
         }
     }
 
-    fn wait_for(&self, standing: Vec<Standing>) -> io::Result<()> {
-        let standing = Arc::new(standing);
-        loop {
-            let (sender, answers) = mpsc::channel();
-            for core in 0..self.shared.cores.len() {
-                let (standing, answer) = (Arc::clone(&standing), sender.clone());
-                self.shared.send(core, NodeMessage::Still(Still::HoldsAll { standing, answer }));
-            }
-            drop(sender);
-            let answered: Vec<bool> =
-                std::iter::from_fn(|| answers.recv_timeout(self.left()).ok()).take(self.shared.cores.len()).collect();
-            if answered.len() == self.shared.cores.len() && answered.iter().all(|holds| *holds) {
-                return Ok(());
-            }
-            if self.left().is_zero() {
-                return Err(failed("this node lacks too much of what the others have; try again"));
-            }
-            std::thread::sleep(LOOK);
-        }
-    }
-
     /// The moment was taken: all go on.
     ///
     /// # Errors
@@ -242,6 +275,31 @@ impl Drop for Standstill<'_> {
     fn drop(&mut self) {
         *locked(&self.cluster.stillness.answers) = None;
         self.tell_to_go_on();
+    }
+}
+
+/// Waits until this node has on its disk all that these owners had.
+///
+/// # Errors
+/// It does not have that in time.
+pub(crate) fn wait_until_here(shared: &Shared, standing: Vec<Standing>, left: impl Fn() -> Duration) -> io::Result<()> {
+    let standing = Arc::new(standing);
+    loop {
+        let (sender, answers) = mpsc::channel();
+        for core in 0..shared.cores.len() {
+            let (standing, answer) = (Arc::clone(&standing), sender.clone());
+            shared.send(core, NodeMessage::Still(Still::HoldsAll { standing, answer }));
+        }
+        drop(sender);
+        let answered: Vec<bool> =
+            std::iter::from_fn(|| answers.recv_timeout(left()).ok()).take(shared.cores.len()).collect();
+        if answered.len() == shared.cores.len() && answered.iter().all(|holds| *holds) {
+            return Ok(());
+        }
+        if left().is_zero() {
+            return Err(failed("this node lacks too much of what the others have; try again"));
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

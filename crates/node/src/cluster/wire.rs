@@ -19,6 +19,7 @@
 //! 7     about a body of an object: 2 bytes shard, 8 bytes number, 8 bytes question (0: none), then what `body_word.rs` says
 //! 8     about standing still: 8 bytes number, then 1: stand still | 2 and for each shard 2 bytes number, 8 bytes epoch,
 //!       8 bytes last LSN: it does | 3: it does not | 4: go on
+//! 9     about a copy for a backup: 8 bytes number, then what `copy_word.rs` says
 //! ```
 //!
 //! Numbers are little-endian. Reading any bytes gives a word or nothing, and never panics.
@@ -32,7 +33,7 @@ use millrace_driver::{Destination, Frame, Standing};
 use millrace_guidance::Status;
 use millrace_replica::{Epoch, Message, NodeId};
 
-use super::{BodyWord, Change, StillWord};
+use super::{BodyWord, Change, CopyWord, StillWord};
 
 const REPLICA: u8 = 1;
 const FRAME: u8 = 2;
@@ -42,6 +43,7 @@ const ANSWER: u8 = 5;
 const SNAPSHOT: u8 = 6;
 const BODY: u8 = 7;
 const STILL: u8 = 8;
+const COPY: u8 = 9;
 
 const OF_SHARD: u16 = u16::MAX;
 const EVERY: u16 = u16::MAX - 1;
@@ -59,6 +61,8 @@ pub(crate) enum Word {
     Body(BodyName, u64, BodyWord),
     /// About standing still for a backup, and for which.
     Still(u64, StillWord),
+    /// About a copy of what a node has, and for which backup.
+    Copy(u64, CopyWord),
 }
 
 /// What is said about a snapshot.
@@ -182,6 +186,11 @@ impl Word {
                 out.extend_from_slice(&number.to_le_bytes());
                 put_still(word, &mut out);
             }
+            Word::Copy(number, word) => {
+                out.push(COPY);
+                out.extend_from_slice(&number.to_le_bytes());
+                word.encode(&mut out);
+            }
             Word::Answer(number, result) => {
                 out.push(ANSWER);
                 out.extend_from_slice(&number.to_le_bytes());
@@ -239,6 +248,10 @@ impl Word {
                 let number = u64::from_le_bytes(take(&mut rest)?);
                 take_still(rest).map(|word| Word::Still(number, word))
             }
+            COPY => {
+                let number = u64::from_le_bytes(take(&mut rest)?);
+                CopyWord::decode(rest).map(|word| Word::Copy(number, word))
+            }
             _ => None,
         }
     }
@@ -249,11 +262,7 @@ fn put_still(word: &StillWord, out: &mut Vec<u8>) {
         StillWord::Stand => out.push(1),
         StillWord::Standing(standing) => {
             out.push(2);
-            for Standing { shard, epoch, last } in standing {
-                out.extend_from_slice(&shard.0.to_le_bytes());
-                out.extend_from_slice(&epoch.0.to_le_bytes());
-                out.extend_from_slice(&last.0.to_le_bytes());
-            }
+            put_standing(standing, out);
         }
         StillWord::Busy => out.push(3),
         StillWord::GoOn => out.push(4),
@@ -263,19 +272,29 @@ fn put_still(word: &StillWord, out: &mut Vec<u8>) {
 fn take_still(mut rest: Bytes) -> Option<StillWord> {
     match take(&mut rest)? {
         [1] if rest.is_empty() => Some(StillWord::Stand),
-        [2] => {
-            let mut standing = Vec::new();
-            while !rest.is_empty() {
-                let shard = ShardId(u16::from_le_bytes(take(&mut rest)?));
-                let epoch = Epoch(u64::from_le_bytes(take(&mut rest)?));
-                standing.push(Standing { shard, epoch, last: Lsn(u64::from_le_bytes(take(&mut rest)?)) });
-            }
-            Some(StillWord::Standing(standing))
-        }
+        [2] => take_standing(rest).map(StillWord::Standing),
         [3] if rest.is_empty() => Some(StillWord::Busy),
         [4] if rest.is_empty() => Some(StillWord::GoOn),
         _ => None,
     }
+}
+
+pub(super) fn put_standing(standing: &[Standing], out: &mut Vec<u8>) {
+    for Standing { shard, epoch, last } in standing {
+        out.extend_from_slice(&shard.0.to_le_bytes());
+        out.extend_from_slice(&epoch.0.to_le_bytes());
+        out.extend_from_slice(&last.0.to_le_bytes());
+    }
+}
+
+pub(super) fn take_standing(mut rest: Bytes) -> Option<Vec<Standing>> {
+    let mut standing = Vec::new();
+    while !rest.is_empty() {
+        let shard = ShardId(u16::from_le_bytes(take(&mut rest)?));
+        let epoch = Epoch(u64::from_le_bytes(take(&mut rest)?));
+        standing.push(Standing { shard, epoch, last: Lsn(u64::from_le_bytes(take(&mut rest)?)) });
+    }
+    Some(standing)
 }
 
 fn put_name(name: &str, out: &mut Vec<u8>) {
@@ -398,6 +417,7 @@ mod tests {
         let name = BodyName { shard: ShardId(3), number: 7 << 56 };
         let bodies = super::super::body_word::examples().into_iter().map(|word| Word::Body(name, 5, word));
         let mut words: Vec<Word> = bodies.collect();
+        words.extend(super::super::copy_word::examples().into_iter().map(|word| Word::Copy(7, word)));
         words.extend([
             Word::Replica(ShardId(3), Message::Resync { nonce: 9 }),
             Word::Frame(For::Core(2), Frame::Message(reply.clone())),
