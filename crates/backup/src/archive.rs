@@ -4,6 +4,7 @@
 //! sends a file with the reason in place of the list.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::BackupError;
 use crate::limits::{DOCUMENT_BYTES, PATH_BYTES, REASON_BYTES};
 
-/// The version of the list that this build writes and reads.
+/// The version of a list of a backup in which nothing is missing.
 const FORMAT: u32 = 1;
+
+/// The version of one with parts that are missing. A program that does not know of them must not take it for whole.
+const FORMAT_WITH_MISSING: u32 = 2;
 
 /// The list, at the archive's end.
 const LIST_FILE: &str = "backup.json";
@@ -29,6 +33,31 @@ pub struct Sent {
     pub identity: String,
     /// The moment that the backup shows, Unix milliseconds.
     pub taken_ms: u64,
+    /// What could not be read, and is not in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
+}
+
+/// A part of the data that a backup does not have, since it could not be read anywhere.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Missing {
+    /// Its shard.
+    pub shard: u16,
+    /// Its name within the data directory.
+    pub body: String,
+    /// The bucket and the key of the object it is of, where that could be read.
+    pub object: Option<(String, String)>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shard, body, object } = self;
+        match object {
+            Some((bucket, key)) => write!(formatter, "content of {bucket}/{key} (shard {shard}, body {body})"),
+            None => write!(formatter, "content of an object that is not known (shard {shard}, body {body})"),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -104,7 +133,8 @@ impl<W: Write> ArchiveWriter<W> {
     /// What the output answers.
     pub fn finish(mut self, sent: Sent) -> io::Result<W> {
         let (folders, files) = (std::mem::take(&mut self.folders), std::mem::take(&mut self.files));
-        let list = List { format: FORMAT, sent, folders, files };
+        let format = if sent.missing.is_empty() { FORMAT } else { FORMAT_WITH_MISSING };
+        let list = List { format, sent, folders, files };
         let bytes = serde_json::to_vec(&list)?;
         self.append(LIST_FILE, bytes.len() as u64, &mut bytes.as_slice())?;
         self.tar.into_inner()
@@ -182,8 +212,11 @@ fn compare(entry: impl Read, bytes: u64, seen: &BTreeMap<String, Listed>) -> Res
     entry.take(bytes).read_to_end(&mut text).map_err(|error| unreadable(&error))?;
     let list: List = serde_json::from_slice(&text)
         .map_err(|error| BackupError::Archive(format!("the list of the backup's files cannot be read: {error}")))?;
-    if list.format != FORMAT {
-        let what = format!("the node sends backups of format {}; this program reads {FORMAT}", list.format);
+    if ![FORMAT, FORMAT_WITH_MISSING].contains(&list.format) {
+        let what = format!(
+            "the node sends backups of format {}; this program reads {FORMAT} and {FORMAT_WITH_MISSING}",
+            list.format
+        );
         return Err(BackupError::Archive(what));
     }
     for listed in &list.files {
@@ -241,7 +274,7 @@ mod tests {
     use super::*;
 
     fn sent() -> Sent {
-        Sent { server: "0.2.0".to_owned(), identity: "0".repeat(32), taken_ms: 7 }
+        Sent { server: "0.2.0".to_owned(), identity: "0".repeat(32), taken_ms: 7, missing: Vec::new() }
     }
 
     fn archive() -> ArchiveWriter<Vec<u8>> {

@@ -24,7 +24,7 @@ mod repository;
 mod restore;
 mod snapshot;
 
-pub use archive::{ArchiveWriter, Received, Sent, Take, read as read_archive};
+pub use archive::{ArchiveWriter, Missing, Received, Sent, Take, read as read_archive};
 pub use check::check_bytes;
 pub use chunks::ChunkName;
 pub use error::BackupError;

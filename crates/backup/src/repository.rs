@@ -19,7 +19,7 @@ use crate::archive::{self, Received};
 use crate::chunks::{ChunkName, hash};
 use crate::limits::{CHUNK_BYTES, DOCUMENT_BYTES};
 use crate::snapshot::{FileRecord, Snapshot, id_of};
-use crate::{BackupError, Place, Sent};
+use crate::{BackupError, Missing, Place, Sent};
 
 /// Marks a place of backups.
 const MARK_FILE: &str = "millrace-backup.json";
@@ -55,6 +55,8 @@ pub struct BackupReport {
     pub new_chunks: u64,
     /// Their bytes.
     pub new_bytes: u64,
+    /// What is not in it, since the node could not read it.
+    pub missing: Vec<Missing>,
 }
 
 /// What was found in a place.
@@ -337,8 +339,9 @@ impl<'a> Writer<'a> {
 
     fn finish(mut self, received: Received) -> Result<BackupReport, BackupError> {
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
-        let Received { sent: Sent { server, identity, taken_ms }, folders } = received;
-        let mut snapshot = Snapshot { id: id_of(taken_ms), taken_ms, server, identity, folders, files: self.files };
+        let Received { sent: Sent { server, identity, taken_ms, missing }, folders } = received;
+        let mut snapshot =
+            Snapshot { id: id_of(taken_ms), taken_ms, server, identity, folders, files: self.files, missing };
         let (repository, place) = (self.repository, &self.repository.place);
         let failed = |name: &str, error| repository.failed(name, error);
         // Two nodes may be backed up to one place at the same moment.
@@ -366,6 +369,7 @@ impl<'a> Writer<'a> {
             new_chunks: self.new_chunks,
             new_bytes: self.new_bytes,
             id: snapshot.id,
+            missing: snapshot.missing,
         })
     }
 }

@@ -6,14 +6,17 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::is_path;
+use crate::archive::{Missing, is_path};
 use crate::chunks::{ChunkName, hash};
 use crate::limits::CHUNK_BYTES;
 
 const MAGIC: &str = "millrace-snapshot";
 
-/// The version this build writes and reads.
+/// The version of a snapshot in which nothing is missing.
 const VERSION: u32 = 1;
+
+/// The version of one with parts that are missing. A program that does not know of them must not take it for whole.
+const VERSION_WITH_MISSING: u32 = 2;
 
 /// One backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub struct Snapshot {
     pub folders: Vec<String>,
     /// All files, in the order of their paths.
     pub files: Vec<FileRecord>,
+    /// What could not be read, and is not in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
 }
 
 /// One file of a backup.
@@ -66,7 +72,8 @@ impl Snapshot {
     /// The document's bytes.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
         let body = serde_json::to_vec_pretty(self)?;
-        let mut bytes = format!("{MAGIC} {VERSION} {} {}\n", body.len(), hash(&body)).into_bytes();
+        let version = if self.missing.is_empty() { VERSION } else { VERSION_WITH_MISSING };
+        let mut bytes = format!("{MAGIC} {version} {} {}\n", body.len(), hash(&body)).into_bytes();
         bytes.extend_from_slice(&body);
         bytes.push(b'\n');
         Ok(bytes)
@@ -82,8 +89,9 @@ impl Snapshot {
         let line = std::str::from_utf8(&bytes[..end]).map_err(|_| broken())?;
         let words: Vec<&str> = line.split(' ').collect();
         let [MAGIC, version, length, sum] = words[..] else { return Err(broken()) };
-        if version.parse() != Ok(VERSION) {
-            return Err(format!("version {version} is not known to this program, which reads {VERSION}"));
+        if ![Ok(VERSION), Ok(VERSION_WITH_MISSING)].contains(&version.parse()) {
+            let known = format!("{VERSION} and {VERSION_WITH_MISSING}");
+            return Err(format!("version {version} is not known to this program, which reads {known}"));
         }
         let length: usize = length.parse().map_err(|_| broken())?;
         let body = bytes.get(end + 1..).and_then(|rest| rest.get(..length)).ok_or("it is cut short")?;
@@ -156,6 +164,7 @@ mod tests {
                 FileRecord { path: "node.json".to_owned(), bytes: 2, chunks: vec![hash(b"{}")] },
                 FileRecord { path: "secret".to_owned(), bytes: 0, chunks: Vec::new() },
             ],
+            missing: Vec::new(),
         }
     }
 
@@ -164,6 +173,17 @@ mod tests {
         let golden = include_bytes!("../tests/golden/snapshot-v1");
         assert_eq!(Snapshot::decode(golden), Ok(snapshot()));
         assert_eq!(snapshot().encode().expect("JSON"), golden);
+    }
+
+    #[test]
+    fn what_is_missing_is_kept_in_a_version_of_its_own() {
+        let object = Some(("photos".to_owned(), "large".to_owned()));
+        let missing = vec![Missing { shard: 3, body: "3-7".to_owned(), object }];
+        let snapshot = Snapshot { missing, ..snapshot() };
+        let bytes = snapshot.encode().expect("JSON");
+        assert!(bytes.starts_with(b"millrace-snapshot 2 "));
+        assert_eq!(Snapshot::decode(&bytes), Ok(snapshot.clone()));
+        assert_eq!(snapshot.missing[0].to_string(), "content of photos/large (shard 3, body 3-7)");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The store: what is where, and how bodies come and go.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::ops::Bound;
@@ -99,6 +100,8 @@ pub(crate) struct Shared {
     pub tidying: Mutex<()>,
     pub syncs: AtomicU64,
     pub rot: AtomicU64,
+    /// Bodies that could not be read once, and may be still there.
+    suspects: Mutex<BTreeSet<BodyName>>,
 }
 
 impl Shared {
@@ -191,8 +194,18 @@ impl Shared {
         }
     }
 
-    pub(crate) fn count_rot(&self) {
+    pub(crate) fn note_rot(&self, name: BodyName) {
         self.rot.fetch_add(1, Ordering::Relaxed);
+        self.suspect(name);
+    }
+
+    /// A body could not be read.
+    pub(crate) fn suspect(&self, name: BodyName) {
+        self.suspects().insert(name);
+    }
+
+    pub(crate) fn suspects(&self) -> MutexGuard<'_, BTreeSet<BodyName>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -218,6 +231,7 @@ impl Bodies {
             tidying: Mutex::new(()),
             syncs: AtomicU64::new(0),
             rot: AtomicU64::new(0),
+            suspects: Mutex::default(),
         };
         Ok((Self { shared: Arc::new(shared) }, recovered))
     }
@@ -284,7 +298,7 @@ impl Bodies {
     /// [`BlobError::Gone`]; [`BlobError::Rot`] where its header or footer was damaged at the start; or the file system's.
     pub fn read(&self, name: BodyName) -> Result<BodyReader, BlobError> {
         if self.shared.state().damaged.contains(&name) {
-            self.shared.count_rot();
+            self.shared.note_rot(name);
             return Err(BlobError::Rot(name, "its header or footer".to_owned()));
         }
         self.reader(name)

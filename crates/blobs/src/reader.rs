@@ -32,7 +32,7 @@ impl BodyReader {
     }
 
     fn rot(&self, what: &str) -> BlobError {
-        self.shared.count_rot();
+        self.shared.note_rot(self.name);
         BlobError::Rot(self.name, what.to_owned())
     }
 
@@ -44,7 +44,10 @@ impl BodyReader {
         match read_exactly_at(&*self.file, bytes, at) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(self.rot("its file is too short")),
-            Err(error) => Err(BlobError::unreadable(&error)),
+            Err(error) => {
+                self.shared.suspect(self.name);
+                Err(BlobError::unreadable(&error))
+            }
         }
     }
 

@@ -70,13 +70,33 @@ impl Bodies {
             match self.check(name) {
                 Ok(length) => bytes += length,
                 Err(BlobError::Gone(_)) => {}
-                Err(what) => {
-                    let owner = self.reader(name).ok().and_then(|reader| reader.owner().ok());
-                    found.push(Rot { name, owner, what });
-                }
+                Err(what) => found.push(self.rot_of(name, what)),
             }
         }
         (found, next)
+    }
+
+    fn rot_of(&self, name: BodyName, what: BlobError) -> Rot {
+        let owner = self.reader(name).ok().and_then(|reader| reader.owner().ok());
+        Rot { name, owner, what }
+    }
+
+    /// The bodies that are known to be damaged: they were found so at the start, by a look at all, or by somebody who has read
+    /// them. Each is read again.
+    pub fn damaged(&self) -> Vec<Rot> {
+        let known = self.shared.state().damaged.clone();
+        let suspects: Vec<BodyName> = known.into_iter().chain(self.shared.suspects().clone()).collect();
+        let mut found = Vec::new();
+        for name in suspects {
+            match self.check(name) {
+                // It was got anew, or has gone.
+                Ok(_) | Err(BlobError::Gone(_)) => drop(self.shared.suspects().remove(&name)),
+                Err(what) => found.push(self.rot_of(name, what)),
+            }
+        }
+        found.sort_by_key(|rot| rot.name);
+        found.dedup_by_key(|rot| rot.name);
+        found
     }
 
     /// Reads all of a body, and gives its length.

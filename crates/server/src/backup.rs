@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use bytes::{Buf, Bytes};
 use clap::{Args, Subcommand};
-use millrace_backup::{Folder, Place, Repository, Snapshot};
+use millrace_backup::{Folder, Missing, Place, Repository, Snapshot};
 use millrace_client::{BackupStream, Client, ClientError};
 
-use crate::Failure;
 use crate::bucket_place::{BucketArgs, BucketPlace};
 use crate::calls::{block_on, client};
 use crate::cli::NodeArgs;
 use crate::table::Table;
+use crate::{Failure, Incomplete};
 
 pub(crate) const BACKUP_EXAMPLES: &str = "\
 Examples:
@@ -156,7 +156,20 @@ fn back_up(repository: &Repository, client: Client) -> Result<(), Failure> {
         (None, Ok(())) => return Err("the node sent nothing".into()),
     };
     println!("backup {}: {} files, {} bytes, {} of them new", report.id, report.files, report.bytes, report.new_bytes);
-    Ok(())
+    say_what_is_missing(&report.missing, "is not in the backup, as no node can read it; all else is")
+}
+
+/// # Errors
+/// [`Incomplete`], if anything is missing.
+fn say_what_is_missing(missing: &[Missing], is_what: &str) -> Result<(), Failure> {
+    for one in missing {
+        println!("missing: {one}");
+    }
+    match missing {
+        [] => Ok(()),
+        [one] => Err(Incomplete(format!("the {one} {is_what}")).into()),
+        _ => Err(Incomplete(format!("the content of {} objects {is_what}", missing.len())).into()),
+    }
 }
 
 /// Hands on what comes. When nobody takes it any more, whoever took it says why.
@@ -193,19 +206,21 @@ fn list(repository: &Repository, is_json: bool) -> Result<(), Failure> {
     let snapshots = repository.snapshots()?;
     if is_json {
         for snapshot in &snapshots {
-            let Snapshot { id, taken_ms, server, identity, files, .. } = snapshot;
+            let Snapshot { id, taken_ms, server, identity, files, missing, .. } = snapshot;
             let bytes = snapshot.bytes();
             let line = serde_json::json!({
-                "id": id, "taken_ms": taken_ms, "server": server, "identity": identity, "files": files.len(), "bytes": bytes
+                "id": id, "taken_ms": taken_ms, "server": server, "identity": identity, "files": files.len(), "bytes": bytes,
+                "missing": missing
             });
             println!("{line}");
         }
         return Ok(());
     }
-    let mut table = Table::new(&["BACKUP", "FILES", "BYTES", "SERVER"]);
+    let mut table = Table::new(&["BACKUP", "FILES", "BYTES", "MISSING", "SERVER"]);
     for snapshot in &snapshots {
-        let (files, bytes) = (snapshot.files.len().to_string(), snapshot.bytes().to_string());
-        table.row(&[&snapshot.id, &files, &bytes, &snapshot.server]);
+        let [files, bytes, missing] = [snapshot.files.len() as u64, snapshot.bytes(), snapshot.missing.len() as u64]
+            .map(|number| number.to_string());
+        table.row(&[&snapshot.id, &files, &bytes, &missing, &snapshot.server]);
     }
     print!("{}", table.render());
     Ok(())
@@ -258,5 +273,5 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
             args.data.display()
         );
     }
-    Ok(())
+    say_what_is_missing(&snapshot.missing, "was not in the backup, as no node could read it; all else is restored")
 }

@@ -80,10 +80,25 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("millrace: {failure}");
-            ExitCode::FAILURE
+            if failure.is::<Incomplete>() { ExitCode::from(INCOMPLETE) } else { ExitCode::FAILURE }
         }
     }
 }
+
+/// The exit code of a command that is done, though something is missing that nobody can read any more.
+const INCOMPLETE: u8 = 3;
+
+/// Says what is missing.
+#[derive(Debug)]
+pub(crate) struct Incomplete(pub String);
+
+impl std::fmt::Display for Incomplete {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Incomplete {}
 
 /// The exit code of a program that SIGPIPE has ended.
 const CLOSED_PIPE: i32 = 128 + 13;

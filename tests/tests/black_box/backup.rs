@@ -286,6 +286,39 @@ fn records_objects_users_and_apps_come_back_and_bodies_stay_while_they_are_sent(
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&secret) & 0o777, 0o600);
 }
 
+#[test]
+fn a_content_that_is_known_to_be_damaged_is_named() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    let place = Backups::new();
+    let (options, s3) = S3::listen(options());
+    let server = Server::start(options);
+    add_ann(&server);
+    assert_eq!(s3.ask("PUT", "/photos").0, 200);
+    let [whole, damaged] = [200_000, 5 << 20].map(|bytes| noise(place.0.path(), bytes));
+    put_file(&s3, "whole", &whole);
+    put_file(&s3, "damaged", &damaged);
+    assert_eq!(place.backup(&server).code, Some(0));
+    let file = std::fs::read_dir(server.data().join("bodies/files")).expect("a folder").next().expect("a file");
+    let file = file.expect("an entry").path();
+    let mut bytes = std::fs::read(&file).expect("read");
+    bytes[1 << 20] ^= 1;
+    std::fs::write(&file, bytes).expect("changed");
+    let read = s3.curl(&["-o", &place.path("got")], "/photos/damaged");
+    assert!(read.is_err(), "it breaks off: {read:?}");
+    let taken = place.backup(&server);
+    assert_eq!(taken.code, Some(3), "{} {}", taken.out, taken.err);
+    assert!(taken.out.contains("missing: content of photos/damaged (shard "), "{}", taken.out);
+    let missing: Vec<usize> =
+        place.list().iter().map(|backup| backup["missing"].as_array().map_or(0, Vec::len)).collect();
+    assert_eq!(missing, [0, 1]);
+    assert_eq!(place.restore("r", None).code, Some(3));
+    // A backup does not come back to it once the object is gone.
+    assert_eq!(s3.ask("DELETE", "/photos/damaged").0, 204);
+    wait_until("the body is freed, and the backup is whole", || place.backup(&server).code == Some(0));
+}
+
 /// The body of a reply that came in chunks. Where one ends depends on how fast the reader was.
 fn without_chunks(reply: &[u8]) -> Vec<u8> {
     let line_end = |from: usize| from + reply[from..].windows(2).position(|two| two == b"\r\n").expect("a line");

@@ -9,7 +9,7 @@ use millrace_tests::{Foreground, Output, StopOnDrop, binary, has_programs, millr
 
 use crate::cluster::Demo;
 use crate::cluster_elastic::{ACCOUNTS, OPENED_WITH, balance, call, join, transfer};
-use crate::cluster_s3::{add_ann, done, put};
+use crate::cluster_s3::{add_ann, damage_contents, done, put};
 
 fn back_up(demo: &Demo, node: u16, place: &str) -> Output {
     millrace(&["backup", place, "--url", &format!("http://127.0.0.1:{}", demo.http_base + node - 1)])
@@ -285,4 +285,48 @@ fn a_backup_has_the_contents_of_objects_that_only_other_nodes_hold() {
         assert_eq!(done(&demo, 1, &[], &format!("/bucket-{bucket}/object")), content(bucket, 0));
     }
     put(&demo, 1, "/bucket-0/new", &content(0, 1));
+}
+
+#[test]
+fn a_content_that_no_node_can_read_is_named_and_all_else_is_there() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    let data = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| data.path().join(name).display().to_string();
+    let (place, restored, large) = (path("place"), path("restored"), path("large"));
+    std::fs::write(&large, "x".repeat(5 << 20)).expect("written");
+    let demo = Demo::with_s3(&data.path().join("demo"));
+    add_ann(&demo, 1);
+    done(&demo, 1, &["-X", "PUT"], "/photos");
+    put(&demo, 1, "/photos/before", &content(1, 0));
+    demo.kill(2);
+    put(&demo, 1, "/photos/after", &content(2, 0));
+    // It has a file of its own, on the two nodes that are left.
+    done(&demo, 1, &["-T", &large], "/photos/large");
+    [1, 3].into_iter().for_each(|node| damage_contents(&demo.folder, node, &["files"]));
+    let second = demo.revive(2);
+    let mut taken = back_up(&demo, 2, &place);
+    wait_until("a backup is taken", || {
+        let began = Instant::now();
+        taken = back_up(&demo, 2, &place);
+        assert!(began.elapsed() < Duration::from_secs(30), "it took {:?}", began.elapsed());
+        // Until the node follows the cluster there is none.
+        taken.code != Some(1)
+    });
+    assert_eq!(taken.code, Some(3), "{} {}", taken.out, taken.err);
+    assert!(taken.out.contains("missing: content of photos/large (shard "), "{}", taken.out);
+    assert_eq!(taken.out.matches("missing: ").count(), 1, "{}", taken.out);
+    let listed = millrace(&["backup", "list", &place, "--json"]).out;
+    assert!(listed.contains(r#""object":["photos","large"]"#), "{listed}");
+    let restore = millrace(&["restore", &place, "--data", &restored]);
+    assert_eq!(restore.code, Some(3), "{}", restore.err);
+    assert!(restore.out.contains("missing: content of photos/large"), "it says so again: {}", restore.out);
+    (1..=3).for_each(|node| demo.kill(node));
+    drop(second);
+    let rescued = millrace(&["cluster", "rescue", &restored, "--accept-loss"]);
+    assert_eq!(rescued.code, Some(0), "{}", rescued.err);
+    let _node = Foreground::start(Command::new(binary()).args(["serve", "--cores", "1", "--cluster-data", &restored]));
+    assert_eq!(done(&demo, 2, &[], "/photos/before"), content(1, 0));
+    assert_eq!(done(&demo, 2, &[], "/photos/after"), content(2, 0));
 }

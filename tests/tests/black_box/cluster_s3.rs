@@ -231,7 +231,7 @@ fn with_photos() -> Option<(tempfile::TempDir, PathBuf, Demo)> {
 }
 
 /// Changes some bytes in the middle of each file with contents.
-fn damage_contents(folder: &Path, node: u16, kinds: &[&str]) {
+pub(crate) fn damage_contents(folder: &Path, node: u16, kinds: &[&str]) {
     for kind in kinds {
         for entry in std::fs::read_dir(folder.join(format!("n{node}/bodies/{kind}"))).expect("a folder") {
             let path = entry.expect("read").path();

@@ -36,7 +36,9 @@ fn archive(files: &Files, taken_ms: u64) -> Vec<u8> {
     for (path, bytes) in files {
         writer.file(path, bytes.len() as u64, &bytes[..]).expect("written");
     }
-    writer.finish(Sent { server: "1".to_owned(), identity: "0".repeat(32), taken_ms }).expect("finished")
+    writer
+        .finish(Sent { server: "1".to_owned(), identity: "0".repeat(32), taken_ms, missing: Vec::new() })
+        .expect("finished")
 }
 
 fn place(folder: &Path) -> Repository {
@@ -259,8 +261,9 @@ fn the_newest_backups_of_each_directory_are_kept_and_restore() {
     }
     let mut writer = ArchiveWriter::new(Vec::new());
     writer.file("node.json", 1, &b"x"[..]).expect("written");
-    let other =
-        writer.finish(Sent { server: "1".to_owned(), identity: "1".repeat(32), taken_ms: 0 }).expect("finished");
+    let other = writer
+        .finish(Sent { server: "1".to_owned(), identity: "1".repeat(32), taken_ms: 0, missing: Vec::new() })
+        .expect("finished");
     repository.backup(&other[..]).expect("kept");
     // What a backup leaves that breaks off.
     let bytes = archive(&files(9), 9);

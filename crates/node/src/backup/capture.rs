@@ -10,6 +10,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
+use millrace_backup::Missing;
+use millrace_base::ShardId;
+use millrace_blobs::BodyName;
 use millrace_io::DiskHold;
 use millrace_log::{LogHold, OpenSegment, copy_at};
 use millrace_manifest::Contents;
@@ -17,10 +20,10 @@ use millrace_manifest::Contents;
 use super::copies::Copies;
 use super::links::{Tree, link, link_tree, remove_tree};
 use super::{FOLDER, OF_BACKUP};
-use crate::cluster::{Cluster, Standstill, get_bodies_before};
+use crate::cluster::{Cluster, Standstill, Unreadable, get_bodies_before};
 use crate::core::Shared;
 use crate::directory::KEY_FILE;
-use crate::objects::{BODIES, BODY_FOLDERS, BODY_START};
+use crate::objects::{BODIES, BODY_FOLDERS, BODY_START, object_of};
 use crate::recovery::CHECKPOINT;
 
 /// What is in the directory of a node of a cluster beside the data. The first is always there.
@@ -41,12 +44,20 @@ pub(super) struct Source {
     pub end: Vec<u8>,
 }
 
+impl Source {
+    pub(super) fn is_of_bodies(&self) -> bool {
+        self.path.strip_prefix(BODIES).is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
 /// See the module's documentation. Dropping it ends what the backup holds.
 pub(super) struct Capture {
     /// In the order in which they have to be read.
     pub sources: Vec<Source>,
     pub folders: Vec<String>,
     pub manifest: Vec<u8>,
+    /// What could not be read.
+    pub missing: Vec<Missing>,
     pub identity: [u8; 16],
     pub taken_ms: u64,
     /// How long the logs stood still.
@@ -123,11 +134,16 @@ impl Held {
         shared.segments.at_one_moment(|open| look(shared, &shared.options.data, &self.links.0, open))
     }
 
-    /// What is to be sent. All bodies that entries in front of the moment refer to are here.
+    /// What is to be sent. All bodies that entries in front of the moment refer to are here, but for those that no node can read.
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn capture(self, shared: &Shared, moment: Moment, paused_us: u64) -> io::Result<Capture> {
+    pub(super) fn capture(
+        self,
+        shared: &Shared,
+        (moment, unreadable): (Moment, Vec<Unreadable>),
+        paused_us: u64,
+    ) -> io::Result<Capture> {
         let Self { tree, links, bodies, log } = self;
         let data = &shared.options.data;
         let held = links.0.clone();
@@ -135,6 +151,7 @@ impl Held {
             sources: Vec::new(),
             folders: tree.folders,
             manifest: Vec::new(),
+            missing: unreadable.iter().map(|body| missing(body.name, body.owner.as_deref())).collect(),
             identity: moment.contents.identity,
             taken_ms: moment.taken_ms,
             paused_us,
@@ -150,11 +167,18 @@ impl Held {
             end: Vec::new(),
         }));
         capture.manifest = capture.add_log(data, moment.contents, moment.open)?.encode();
-        if shared.bodies.is_some() {
+        if let Some(store) = &shared.bodies {
             capture.add_bodies(data)?;
+            let damaged = store.bodies.damaged();
+            capture.missing.extend(damaged.iter().map(|body| missing(body.name, body.owner.as_deref())));
         }
         Ok(capture)
     }
+}
+
+/// What is said of a body that cannot be read.
+pub(super) fn missing(name: BodyName, owner: Option<&[u8]>) -> Missing {
+    Missing { shard: name.shard.0, body: name.to_string(), object: owner.and_then(object_of) }
 }
 
 impl Capture {
@@ -169,7 +193,7 @@ impl Capture {
             let begin_ns = shared.clock.monotonic_ns();
             let moment = held.take_moment(shared)?;
             let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
-            return Ok((held.capture(shared, moment, paused_us)?, None));
+            return Ok((held.capture(shared, (moment, Vec::new()), paused_us)?, None));
         };
         Self::take_of_cluster(shared, cluster)
     }
@@ -188,10 +212,11 @@ impl Capture {
         let stood = standstill.end()?;
         let paused_us = (shared.clock.monotonic_ns() - begin_ns) / 1000;
         copies.get_bodies(&stood);
-        stood.get_bodies(shared)?;
+        let unreadable = stood.get_bodies(shared)?;
         copies.wait_for_bodies(&stood)?;
         stood.have_kept_bodies(shared)?;
-        let mut capture = held.capture(shared, moment, paused_us)?;
+        let mut capture = held.capture(shared, (moment, unreadable), paused_us)?;
+        capture.missing.retain(|body| copies.own().contains(&ShardId(body.shard)));
         capture.add_membership(&shared.options.data);
         Ok((capture, copies.any()))
     }

@@ -16,7 +16,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
-use millrace_backup::{ArchiveWriter, BackupError, read_archive};
+use millrace_backup::{ArchiveWriter, BackupError, Missing, read_archive};
 use millrace_base::ShardId;
 use millrace_guidance::Guidance;
 use millrace_io::{Random, RealRandom};
@@ -25,7 +25,7 @@ use millrace_replica::NodeId;
 
 use super::NODES;
 use super::copying::{Answers, SILENCE};
-use crate::cluster::{Cluster, CopyWord, Standstill, Step, Stood, Word, others_alive};
+use crate::cluster::{Cluster, CopyStep, CopyWord, Standstill, Stood, Word, others_alive};
 use crate::core::Shared;
 
 /// How long another node may take until it holds what a copy needs. It gets bodies that it lacks first.
@@ -87,7 +87,12 @@ impl Copies {
     }
 
     /// Waits until all others have done a step, and asks them again meanwhile.
-    fn wait_for(&self, step: Step, word: impl Fn(NodeId) -> CopyWord, left: impl Fn() -> Duration) -> io::Result<()> {
+    fn wait_for(
+        &self,
+        step: CopyStep,
+        word: impl Fn(NodeId) -> CopyWord,
+        left: impl Fn() -> Duration,
+    ) -> io::Result<()> {
         let mut silent: BTreeSet<NodeId> = self.nodes.keys().copied().collect();
         while let Some(first) = silent.first().copied() {
             match self.answers.recv_timeout(left().min(AGAIN)) {
@@ -109,7 +114,7 @@ impl Copies {
     /// One does not.
     pub(super) fn wait_until_held(&self) -> io::Result<()> {
         let until = Instant::now() + HELD;
-        self.wait_for(Step::Hold, |_| CopyWord::Hold, || until.saturating_duration_since(Instant::now()))
+        self.wait_for(CopyStep::Hold, |_| CopyWord::Hold, || until.saturating_duration_since(Instant::now()))
     }
 
     fn moment_of(&self, standstill: &Standstill<'_>, node: NodeId) -> CopyWord {
@@ -126,7 +131,7 @@ impl Copies {
     /// # Errors
     /// One has not, in time.
     pub(super) fn wait_for_moment(&self, standstill: &Standstill<'_>) -> io::Result<()> {
-        self.wait_for(Step::Take, |node| self.moment_of(standstill, node), || standstill.left())
+        self.wait_for(CopyStep::Take, |node| self.moment_of(standstill, node), || standstill.left())
     }
 
     /// All nodes go on: has the others get the bodies that they lack.
@@ -145,16 +150,17 @@ impl Copies {
     /// # Errors
     /// One has not got them in time.
     pub(super) fn wait_for_bodies(&self, stood: &Stood) -> io::Result<()> {
-        self.wait_for(Step::Complete, |node| self.bodies_for(stood, node), || stood.left())
+        self.wait_for(CopyStep::Complete, |node| self.bodies_for(stood, node), || stood.left())
     }
 
-    /// Adds the files of all copies to an archive, each in a folder of its own. Gives their bytes.
+    /// Adds the files of all copies to an archive, each in a folder of its own. Gives their bytes, and what is missing of the shards
+    /// that they are for.
     ///
     /// # Errors
     /// A node is lost, or its copy is not whole; what the archive answers.
-    pub(super) fn add_to<W: Write>(&self, archive: &mut ArchiveWriter<W>) -> io::Result<u64> {
-        let mut sum = 0;
-        for node in self.nodes.keys() {
+    pub(super) fn add_to<W: Write>(&self, archive: &mut ArchiveWriter<W>) -> io::Result<(u64, Vec<Missing>)> {
+        let (mut sum, mut missing) = (0, Vec::new());
+        for (node, shards) in &self.nodes {
             let folder = format!("{NODES}/{node}");
             let pieces = Pieces { copies: self, node: *node, number: 0, piece: Bytes::new(), is_over: false };
             let received = read_archive(pieces, &mut |path, bytes, content| {
@@ -167,11 +173,12 @@ impl Copies {
                 BackupError::Io(path, error) => io::Error::new(error.kind(), format!("{path}: {error}")),
                 other => io::Error::other(format!("node {node}: {other}")),
             })?;
+            missing.extend(received.sent.missing.into_iter().filter(|body| shards.contains(&ShardId(body.shard))));
             for empty in received.folders {
                 archive.folder(&format!("{folder}/{empty}"))?;
             }
         }
-        Ok(sum)
+        Ok((sum, missing))
     }
 
     /// What reminds the others, while this node sends something else, that it wants their copies.

@@ -14,9 +14,9 @@ use millrace_peers::Lane;
 use millrace_replica::NodeId;
 
 use super::Turn;
-use super::capture::{Held, Moment};
+use super::capture::{Capture, Held, Moment};
 use super::send::{PIECES_AHEAD, send};
-use crate::cluster::{Cluster, CopyWord, DONE, Step, Word, get_bodies_of, wait_until_here};
+use crate::cluster::{Cluster, CopyStep, CopyWord, DONE, Word, get_bodies_of, wait_until_here};
 use crate::core::Shared;
 
 /// A node that says nothing for so long wants no copy any more. Whoever reads the backup may be slow.
@@ -137,9 +137,9 @@ impl Copy<'_> {
     /// Does what is asked for, unless it is done. `None`: there is no answer to it.
     fn answer(&mut self, word: CopyWord) -> io::Result<Option<CopyWord>> {
         let step = match word {
-            CopyWord::Hold => Step::Hold,
-            CopyWord::Take(_) => Step::Take,
-            CopyWord::Complete(_) => Step::Complete,
+            CopyWord::Hold => CopyStep::Hold,
+            CopyWord::Take(_) => CopyStep::Take,
+            CopyWord::Complete(_) => CopyStep::Complete,
             CopyWord::Give(number) => return self.give(number).map(Some),
             _ => return Ok(None),
         };
@@ -153,8 +153,8 @@ impl Copy<'_> {
                 Stage::Taken(held, moment)
             }
             (Stage::Taken(held, moment), CopyWord::Complete(nodes)) => {
-                get_bodies_of(self.shared, &nodes.into_iter().collect(), BODIES_GOT)?;
-                Stage::Sending(self.begin_to_send(held, moment)?)
+                let unreadable = get_bodies_of(self.shared, &nodes.into_iter().collect(), BODIES_GOT)?;
+                Stage::Sending(self.begin_to_send(held.capture(self.shared, (moment, unreadable), 0)?)?)
             }
             (Stage::Begun, _) | (Stage::Held(_), CopyWord::Complete(_)) => {
                 return Err(io::Error::other("it was asked for steps of a copy in another order"));
@@ -165,8 +165,7 @@ impl Copy<'_> {
         Ok(Some(CopyWord::Done(step)))
     }
 
-    fn begin_to_send(&mut self, held: Held, moment: Moment) -> io::Result<Archive> {
-        let capture = held.capture(self.shared, moment, 0)?;
+    fn begin_to_send(&mut self, capture: Capture) -> io::Result<Archive> {
         let (sender, pieces) = tokio::sync::mpsc::channel(PIECES_AHEAD);
         let (shared, turn) = (Arc::clone(self.shared), self.turn.take());
         std::thread::Builder::new().name("copy-out".to_owned()).spawn(move || {

@@ -22,7 +22,7 @@ use super::wire::{put_standing, take, take_standing};
 
 /// A step of a copy that the other node answers once it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum CopyStep {
     Hold = 1,
     Take = 2,
     Complete = 3,
@@ -38,7 +38,7 @@ pub(crate) enum CopyWord {
     Give(u32),
     Stay,
     Forget,
-    Done(Step),
+    Done(CopyStep),
     Failed(String),
     Piece(u32, Bytes),
 }
@@ -95,9 +95,9 @@ impl CopyWord {
             [5] if rest.is_empty() => Some(CopyWord::Stay),
             [6] if rest.is_empty() => Some(CopyWord::Forget),
             [7] if rest.len() == 1 => match take(&mut rest)? {
-                [1] => Some(CopyWord::Done(Step::Hold)),
-                [2] => Some(CopyWord::Done(Step::Take)),
-                [3] => Some(CopyWord::Done(Step::Complete)),
+                [1] => Some(CopyWord::Done(CopyStep::Hold)),
+                [2] => Some(CopyWord::Done(CopyStep::Take)),
+                [3] => Some(CopyWord::Done(CopyStep::Complete)),
                 _ => None,
             },
             [8] => Some(CopyWord::Failed(String::from_utf8_lossy(&rest).into_owned())),
@@ -123,9 +123,9 @@ pub(super) fn examples() -> Vec<CopyWord> {
         CopyWord::Give(7),
         CopyWord::Stay,
         CopyWord::Forget,
-        CopyWord::Done(Step::Hold),
-        CopyWord::Done(Step::Take),
-        CopyWord::Done(Step::Complete),
+        CopyWord::Done(CopyStep::Hold),
+        CopyWord::Done(CopyStep::Take),
+        CopyWord::Done(CopyStep::Complete),
         CopyWord::Failed("no space".to_owned()),
         CopyWord::Piece(7, Bytes::from_static(b"bytes")),
     ]

@@ -54,11 +54,11 @@ use millrace_peers::{ClusterId, Identity, Lane, Links, PeerAddress, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
-pub(crate) use bodies::{Carrier, UNSETTLED};
+pub(crate) use bodies::{Carrier, UNSETTLED, Unreadable};
 pub(crate) use body_word::BodyWord;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use condition::{Condition, Hindrance};
-pub(crate) use copy_word::{CopyWord, Step};
+pub(crate) use copy_word::{CopyStep, CopyWord};
 pub use emptying::{KnownCluster, known_cluster};
 pub(crate) use figures::ReplicationMetrics;
 pub use founding::{FoundError, Founded, found};

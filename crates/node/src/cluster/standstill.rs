@@ -22,7 +22,7 @@ use millrace_guidance::{COPIES_LEVEL, KEPT_BODIES_LEVEL, ShardPlacement};
 use millrace_peers::Lane;
 use millrace_replica::NodeId;
 
-use super::{Cluster, Word, locked};
+use super::{Cluster, Unreadable, Word, locked};
 use crate::core::{NodeMessage, Shared, Still};
 
 /// A node goes on by itself after this time.
@@ -94,12 +94,12 @@ pub(crate) struct Stood {
 
 impl Stood {
     /// Waits until this node has all bodies of objects that entries in front of the moment name. Nodes that stood still keep them
-    /// for that long.
+    /// for that long. Gives those that no node can read.
     ///
     /// # Errors
     /// Some are not to be had at this moment.
-    pub(crate) fn get_bodies(&self, shared: &Shared) -> io::Result<()> {
-        let Some(cluster) = shared.carrier.as_ref().and(shared.cluster.as_ref()) else { return Ok(()) };
+    pub(crate) fn get_bodies(&self, shared: &Shared) -> io::Result<Vec<Unreadable>> {
+        let Some(cluster) = shared.carrier.as_ref().and(shared.cluster.as_ref()) else { return Ok(Vec::new()) };
         let is_asked = |node: &&u16| **node == cluster.me().0 || self.others.contains(&NodeId(**node));
         // A body that an entry names is on a majority of the nodes that hold the shard.
         let guidance = cluster.guidance();
@@ -149,17 +149,18 @@ impl Cluster {
     }
 }
 
-/// Waits until this node has all bodies that these nodes have of its shards.
+/// Waits until this node has all bodies that these nodes have of its shards. Gives those that none of them can read.
 ///
 /// # Errors
 /// Some are not to be had in that time.
-pub(crate) fn get_bodies_of(shared: &Shared, nodes: &BTreeSet<NodeId>, at_most: Duration) -> io::Result<()> {
-    match &shared.carrier {
-        Some(carrier) if !carrier.get_all_of(nodes, at_most) => {
-            Err(failed("this node could not get all contents of objects in time; try again"))
-        }
-        _ => Ok(()),
-    }
+pub(crate) fn get_bodies_of(
+    shared: &Shared,
+    nodes: &BTreeSet<NodeId>,
+    at_most: Duration,
+) -> io::Result<Vec<Unreadable>> {
+    let Some(carrier) = &shared.carrier else { return Ok(Vec::new()) };
+    let late = || failed("this node could not get all contents of objects in time; try again");
+    carrier.get_all_of(nodes, at_most).ok_or_else(late)
 }
 
 /// Has this node get what it lacks, so that little is left at the moment. What is left then is got afterwards.

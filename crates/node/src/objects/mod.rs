@@ -34,7 +34,7 @@ pub use body_read::BodyOut;
 pub(crate) use body_read::{obtain, read_whole};
 pub use body_write::{BodyDone, BodyIn};
 pub(crate) use care::look_after;
-pub(crate) use errors::body_failed;
+pub(crate) use errors::{body_failed, object_of};
 use slices::Arrived;
 pub(crate) use start::{BODIES, BODY_FOLDERS, BODY_START, open_bodies};
 pub(crate) use store::BodyStore;

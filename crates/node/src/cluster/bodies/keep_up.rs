@@ -1,10 +1,11 @@
 //! A node gets the bodies that it lacks: it was away, it has lost its data, or a message was lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use millrace_base::ShardId;
 use millrace_blobs::BodyName;
 use millrace_replica::NodeId;
@@ -28,11 +29,19 @@ const FOLLOWED: Duration = Duration::from_secs(1);
 /// How often it is looked whether this node follows the cluster.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Somebody waits until this node has, by then, all that these nodes have.
+/// A body that no node can read which has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    pub name: BodyName,
+    /// For whom it was written, if that can be read.
+    pub owner: Option<Bytes>,
+}
+
+/// Somebody waits until this node has, by then, all that these nodes have and can read.
 pub(super) struct Want {
     nodes: BTreeSet<NodeId>,
     until: Instant,
-    answer: mpsc::Sender<bool>,
+    answer: mpsc::Sender<Option<Vec<Unreadable>>>,
 }
 
 /// What a look at all other nodes' bodies has found.
@@ -55,20 +64,22 @@ struct Look {
 }
 
 impl Carrier {
-    /// Waits until this node has on its disk all that the others have of its shards. Says whether it has. Not for threads of
-    /// cores.
-    pub(crate) fn get_all_of(&self, nodes: &BTreeSet<NodeId>, at_most: Duration) -> bool {
-        let (answer, is_whole) = mpsc::channel();
+    /// Waits until this node has on its disk all that the others have of its shards, but for what they cannot read. Gives that.
+    /// `None`: it does not have all in time. Not for threads of cores.
+    pub(crate) fn get_all_of(&self, nodes: &BTreeSet<NodeId>, at_most: Duration) -> Option<Vec<Unreadable>> {
+        let (answer, answered) = mpsc::channel();
         let want = Want { nodes: nodes.clone(), until: Instant::now() + at_most, answer };
-        self.wants.send(want).is_ok() && is_whole.recv_timeout(at_most).unwrap_or(false)
+        self.wants.send(want).ok()?;
+        answered.recv_timeout(at_most).ok()?
     }
 
     pub(super) async fn satisfy(self: Arc<Self>, Want { nodes, until, answer }: Want) {
         let mut left: Vec<NodeId> = nodes.into_iter().collect();
+        let mut unreadable = BTreeMap::new();
         while let Some(node) = left.last().copied().filter(|_| Instant::now() < until) {
             let look = self.catch_up_with(node).await;
-            // A backup holds all bodies, so one that cannot be read is waited for.
-            if look.is_whole && look.lacked == 0 {
+            if look.is_whole && look.lacked == look.unreadable.len() {
+                unreadable.extend(look.unreadable.into_iter().map(|name| (name, node)));
                 left.pop();
             } else if self.hears(node) {
                 sleep(LOOK).await;
@@ -76,8 +87,22 @@ impl Carrier {
                 break;
             }
         }
+        // What one node cannot read another one could.
+        unreadable.retain(|name, _| !self.store.bodies.has(*name));
+        let mut found = Vec::new();
+        for (name, node) in unreadable {
+            found.push(Unreadable { name, owner: self.owner_at(node, name).await });
+        }
         // Whoever waits may have given up.
-        let _ = answer.send(left.is_empty());
+        let _ = answer.send(left.is_empty().then_some(found));
+    }
+
+    /// For whom another node's body was written.
+    async fn owner_at(&self, node: NodeId, name: BodyName) -> Option<Bytes> {
+        match self.question(node, name, &BodyWord::Read { offset: 0, bytes: 0 }).await {
+            Some(BodyWord::Data { owner, .. }) => Some(owner),
+            _ => None,
+        }
     }
 
     /// Runs on core 0 for as long as the node does.

@@ -31,6 +31,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 
+pub(crate) use keep_up::Unreadable;
 use keep_up::Want;
 
 use super::{BodyWord, Cluster, Word, locked};
