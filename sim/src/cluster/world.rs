@@ -628,7 +628,8 @@ impl World {
         let is_open = |operation: &&Operation| operation.open > 0;
         let open = self.ledger.operations.iter().filter(is_open);
         self.awaited = open.map(|operation| (operation.id, operation.attempts)).collect();
-        self.calm(120_000)?;
+        // A workflow that has failed often under the faults tries again only after minutes.
+        self.calm(600_000)?;
         let looks = workload::last_looks(&self.ledger, self.shared.shard_count);
         let first = self.ledger.operations.len();
         for (kind, script) in looks {

@@ -113,7 +113,7 @@ fn say(cluster: &Cluster, (asker, number): (NodeId, u64), word: CopyWord) {
 enum Stage {
     Begun,
     Held(Held),
-    Taken(Held, Moment),
+    Taken(Box<(Held, Moment)>),
     Sending(Archive),
 }
 
@@ -150,9 +150,10 @@ impl Copy<'_> {
                 let until = Instant::now() + DONE;
                 wait_until_here(self.shared, standing, || until.saturating_duration_since(Instant::now()))?;
                 let moment = held.take_moment(self.shared)?;
-                Stage::Taken(held, moment)
+                Stage::Taken(Box::new((held, moment)))
             }
-            (Stage::Taken(held, moment), CopyWord::Complete(nodes)) => {
+            (Stage::Taken(taken), CopyWord::Complete(nodes)) => {
+                let (held, moment) = *taken;
                 let unreadable = get_bodies_of(self.shared, &nodes.into_iter().collect(), BODIES_GOT)?;
                 Stage::Sending(self.begin_to_send(held.capture(self.shared, (moment, unreadable), 0)?)?)
             }
