@@ -27,6 +27,7 @@ mod replicated;
 mod requests;
 mod round;
 mod routes;
+mod transfers;
 mod typed_request;
 mod upkeep;
 
@@ -41,5 +42,6 @@ pub use programs::{CoreVersions, Programs, ShardLog};
 pub use queue::{Arrival, READ_AHEAD};
 pub use replicated::{ALONE, Hosted, Standing, apply_entry};
 pub use requests::{FastRead, Submitted};
+pub use transfers::{Carrier, Moved, SnapshotNews, SnapshotPart, TransferJob, Transfers};
 pub use typed_request::{Call, Enqueue, Request, ShardQuestion};
 pub use upkeep::{FlushPolicy, SHARD_TICK_MS};

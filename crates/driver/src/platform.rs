@@ -195,4 +195,8 @@ pub enum DriverBug {
     UnclampedTime,
     /// A shard that stands still adds entries all the same.
     AddWhileStill,
+    /// A part of a snapshot that comes twice counts as the one after it, too.
+    CountPartTwice,
+    /// A snapshot counts as one that holds an entry more than it does.
+    SnapshotAhead,
 }

@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use millrace_base::{Lsn, ShardId};
+use millrace_driver::{TransferJob, Transfers};
 use millrace_replica::{EntryId, NodeId};
 use millrace_store::{FlushChunk, StoreError};
 
 use crate::cluster::log_reader::{self, Runs};
-use crate::cluster::snapshots::{self, Job, Snapshots};
+use crate::cluster::snapshots;
 use crate::core::{NodeMessage, Shared};
 use crate::options::Durability;
 
@@ -44,7 +45,7 @@ enum Command {
     Write(FlushJob),
     ReadLog(ReadJob),
     Reopen(ReopenJob),
-    Snapshot(Job),
+    Snapshot(TransferJob),
     TruncateLog,
     /// Do this while nobody writes the checkpoint.
     Pause(Box<dyn FnOnce() + Send>),
@@ -77,7 +78,7 @@ impl FlusherHandle {
     }
 
     /// Carries a snapshot, or installs one. It comes behind chunks that were handed over before.
-    pub(crate) fn snapshot(&self, job: Job) {
+    pub(crate) fn snapshot(&self, job: TransferJob) {
         self.send(Command::Snapshot(job));
     }
 
@@ -123,7 +124,7 @@ impl Flusher {
     }
 
     fn run(self, shared: &Shared) {
-        let mut snapshots = Snapshots::default();
+        let mut snapshots = Transfers::default();
         loop {
             let received = if snapshots.is_busy() {
                 self.receiver.recv_timeout(snapshots::LOOK)
@@ -167,7 +168,7 @@ impl Flusher {
     }
 }
 
-fn truncate(shared: &Shared, snapshots: &Snapshots) -> Result<(), StoreError> {
+fn truncate(shared: &Shared, snapshots: &Transfers) -> Result<(), StoreError> {
     let mark = shared.checkpoint.mark()?;
     let covered = |shard| shared.checkpointed_lsn(shard).min(snapshots.floor(shard));
     let deleted = if shared.cluster.is_some() {

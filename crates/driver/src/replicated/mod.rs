@@ -244,14 +244,14 @@ impl<P: Platform> Core<P> {
     }
 
     /// A snapshot was carried to a replica, all but its last message.
-    pub fn snapshot_shipped(&mut self, shard: ShardId, to: NodeId, at: Lsn) {
+    pub(crate) fn snapshot_shipped(&mut self, shard: ShardId, to: NodeId, at: Lsn) {
         self.drive(shard, |seat, now_ns, out| {
             seat.replica.handle(now_ns, Event::SnapshotShipped { to, at }, out);
         });
     }
 
     /// A snapshot could not be carried.
-    pub fn snapshot_failed(&mut self, shard: ShardId, to: NodeId) {
+    pub(crate) fn snapshot_failed(&mut self, shard: ShardId, to: NodeId) {
         self.drive(shard, |seat, now_ns, out| {
             seat.replica.handle(now_ns, Event::SnapshotFailed { to }, out);
         });
@@ -259,7 +259,7 @@ impl<P: Platform> Core<P> {
 
     /// Whether a snapshot at `at` is to be installed over the rows of a shard. Then its state is gone until
     /// [`Core::snapshot_installed`].
-    pub fn begin_install(&mut self, shard: ShardId, at: Lsn) -> bool {
+    pub(crate) fn begin_install(&mut self, shard: ShardId, at: Lsn) -> bool {
         let Some(seat) = self.seat(shard) else { return false };
         if seat.serving.is_some() || seat.to_open.is_some() || at <= seat.replica.log().committed() {
             return false;
@@ -271,7 +271,7 @@ impl<P: Platform> Core<P> {
     }
 
     /// A snapshot is in the checkpoint, durably, and `store` was opened from that. `message` is the one that it ends with.
-    pub fn snapshot_installed(&mut self, shard: ShardId, from: NodeId, message: Message, store: Store) {
+    pub(crate) fn snapshot_installed(&mut self, shard: ShardId, from: NodeId, message: Message, store: Store) {
         let Some(seat) = self.seat(shard) else { return };
         seat.is_installing = false;
         seat.store = Some(store);

@@ -1,10 +1,10 @@
 //! What this node holds: how far its replicas are, who else holds the logs that it owns, and what it is to forget.
 
 use millrace_base::{Lsn, ShardId};
+use millrace_driver::TransferJob;
 use millrace_guidance::{Guidance, Held, Opened};
 use millrace_replica::{Epoch, Replica, RoleName};
 
-use super::snapshots::Job;
 use super::{Cluster, Condition};
 use crate::core::Core;
 
@@ -67,7 +67,7 @@ impl Cluster {
             let Some(place) = guidance.shards.get(usize::from(shard.0)) else { continue };
             if place.agreed > 0 && !place.concerns(self.me().0) && core.begin_forget(shard, Lsn(place.agreed)) {
                 tracing::info!(shard = shard.0, "this node holds the shard no more: its rows go");
-                let job = Job::Forget { core: core.index(), shard };
+                let job = TransferJob::Forget { core: core.index(), shard };
                 return core.platform.shared.flusher.snapshot(job);
             }
         }

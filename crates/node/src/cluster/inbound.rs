@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::ShardId;
-use millrace_driver::{CoreMessage, Frame};
+use millrace_driver::{CoreMessage, Frame, SnapshotPart, TransferJob};
 use millrace_guidance::Guidance;
 use millrace_peers::{Handler, Lane, LinkEvent};
 use millrace_replica::NodeId;
 
-use super::snapshots::Job;
 use super::standstill;
-use super::wire::{For, Part};
+use super::wire::For;
 use super::{Cluster, Heard, Proposal, Word};
 use crate::backup;
-use crate::core::{NodeMessage, Shared, SnapshotNews};
+use crate::core::{NodeMessage, Shared};
 
 /// Where links put what they bring.
 #[derive(Clone)]
@@ -67,16 +66,16 @@ impl Inbound {
     }
 
     /// The core decides about an offer, as it has to let go of the shard's state. The rest concerns the flusher alone.
-    fn snapshot(&self, from: NodeId, shard: ShardId, transfer: u64, part: Part) {
+    fn snapshot(&self, from: NodeId, shard: ShardId, transfer: u64, part: SnapshotPart) {
         if shard.0 > self.shared.shard_count() {
             return;
         }
         match part {
-            Part::Offer { at } => {
-                let offered = NodeMessage::Snapshot(SnapshotNews::Offered { shard, from, transfer, at });
+            SnapshotPart::Offer { at } => {
+                let offered = NodeMessage::Offered { shard, from, transfer, at };
                 self.shared.send(self.shared.core_of(shard), offered);
             }
-            part => self.shared.flusher.snapshot(Job::Heard { from, shard, transfer, part }),
+            part => self.shared.flusher.snapshot(TransferJob::Heard { from, shard, transfer, part }),
         }
     }
 

@@ -74,7 +74,7 @@ pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
 pub use tables::Tables;
 pub(crate) use tables::serve as serve_tables;
 pub(crate) use versions::watch as watch_versions;
-pub(crate) use wire::{For, Part, Word};
+pub(crate) use wire::{For, Word};
 
 use crate::backup::Copying;
 

@@ -29,7 +29,7 @@ use millrace_api::objects::ChecksumAlgorithm;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
 use millrace_blobs::BodyName;
 use millrace_checksum::checksum;
-use millrace_driver::{Destination, Frame, Standing};
+use millrace_driver::{Destination, Frame, SnapshotPart, Standing};
 use millrace_guidance::Status;
 use millrace_replica::{Epoch, Message, NodeId};
 
@@ -56,7 +56,7 @@ pub(crate) enum Word {
     Change(u64, Change),
     Answer(u64, Result<u64, Error>),
     /// About a snapshot of a shard, and which transfer of it.
-    Snapshot(ShardId, u64, Part),
+    Snapshot(ShardId, u64, SnapshotPart),
     /// About a body, and to which question it belongs.
     Body(BodyName, u64, BodyWord),
     /// About standing still for a backup, and for which.
@@ -65,58 +65,41 @@ pub(crate) enum Word {
     Copy(u64, CopyWord),
 }
 
-/// What is said about a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The sender has rows that hold everything up to an entry.
-    Offer { at: Lsn },
-    /// The receiver wants the part of this number. Behind the end: it has everything.
-    Wanted { number: u32 },
-    /// The receiver does not want it.
-    Refused,
-    /// Rows.
-    Rows { number: u32, rows: Bytes },
-    /// No more rows come.
-    End { number: u32 },
-}
-
-impl Part {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Part::Offer { at } => {
-                out.push(1);
-                out.extend_from_slice(&at.0.to_le_bytes());
-            }
-            Part::Wanted { number } => {
-                out.push(2);
-                out.extend_from_slice(&number.to_le_bytes());
-            }
-            Part::Refused => out.push(3),
-            Part::Rows { number, rows } => {
-                out.push(4);
-                out.extend_from_slice(&number.to_le_bytes());
-                out.extend_from_slice(&checksum(ChecksumAlgorithm::Crc32c, rows));
-                out.extend_from_slice(rows);
-            }
-            Part::End { number } => {
-                out.push(5);
-                out.extend_from_slice(&number.to_le_bytes());
-            }
+fn encode_part(part: &SnapshotPart, out: &mut Vec<u8>) {
+    match part {
+        SnapshotPart::Offer { at } => {
+            out.push(1);
+            out.extend_from_slice(&at.0.to_le_bytes());
+        }
+        SnapshotPart::Wanted { number } => {
+            out.push(2);
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        SnapshotPart::Refused => out.push(3),
+        SnapshotPart::Rows { number, rows } => {
+            out.push(4);
+            out.extend_from_slice(&number.to_le_bytes());
+            out.extend_from_slice(&checksum(ChecksumAlgorithm::Crc32c, rows));
+            out.extend_from_slice(rows);
+        }
+        SnapshotPart::End { number } => {
+            out.push(5);
+            out.extend_from_slice(&number.to_le_bytes());
         }
     }
+}
 
-    fn decode(mut rest: Bytes) -> Option<Self> {
-        match take(&mut rest)? {
-            [1] if rest.len() == 8 => Some(Part::Offer { at: Lsn(u64::from_le_bytes(take(&mut rest)?)) }),
-            [2] if rest.len() == 4 => Some(Part::Wanted { number: u32::from_le_bytes(take(&mut rest)?) }),
-            [3] if rest.is_empty() => Some(Part::Refused),
-            [4] => {
-                let (number, check) = (u32::from_le_bytes(take(&mut rest)?), take::<4>(&mut rest)?);
-                (checksum(ChecksumAlgorithm::Crc32c, &rest) == check).then_some(Part::Rows { number, rows: rest })
-            }
-            [5] if rest.len() == 4 => Some(Part::End { number: u32::from_le_bytes(take(&mut rest)?) }),
-            _ => None,
+fn decode_part(mut rest: Bytes) -> Option<SnapshotPart> {
+    match take(&mut rest)? {
+        [1] if rest.len() == 8 => Some(SnapshotPart::Offer { at: Lsn(u64::from_le_bytes(take(&mut rest)?)) }),
+        [2] if rest.len() == 4 => Some(SnapshotPart::Wanted { number: u32::from_le_bytes(take(&mut rest)?) }),
+        [3] if rest.is_empty() => Some(SnapshotPart::Refused),
+        [4] => {
+            let (number, check) = (u32::from_le_bytes(take(&mut rest)?), take::<4>(&mut rest)?);
+            (checksum(ChecksumAlgorithm::Crc32c, &rest) == check).then_some(SnapshotPart::Rows { number, rows: rest })
         }
+        [5] if rest.len() == 4 => Some(SnapshotPart::End { number: u32::from_le_bytes(take(&mut rest)?) }),
+        _ => None,
     }
 }
 
@@ -172,7 +155,7 @@ impl Word {
                 out.push(SNAPSHOT);
                 out.extend_from_slice(&shard.0.to_le_bytes());
                 out.extend_from_slice(&transfer.to_le_bytes());
-                part.encode(&mut out);
+                encode_part(part, &mut out);
             }
             Word::Body(BodyName { shard, number }, question, word) => {
                 out.push(BODY);
@@ -236,7 +219,7 @@ impl Word {
             SNAPSHOT => {
                 let (shard, transfer) =
                     (ShardId(u16::from_le_bytes(take(&mut rest)?)), u64::from_le_bytes(take(&mut rest)?));
-                Part::decode(rest).map(|part| Word::Snapshot(shard, transfer, part))
+                decode_part(rest).map(|part| Word::Snapshot(shard, transfer, part))
             }
             BODY => {
                 let shard = ShardId(u16::from_le_bytes(take(&mut rest)?));
@@ -446,11 +429,11 @@ mod tests {
             ),
             Word::Still(7, StillWord::Busy),
             Word::Still(7, StillWord::GoOn),
-            Word::Snapshot(ShardId(3), 7, Part::Offer { at: Lsn(8) }),
-            Word::Snapshot(ShardId(3), 7, Part::Wanted { number: 2 }),
-            Word::Snapshot(ShardId(3), 7, Part::Refused),
-            Word::Snapshot(ShardId(3), 7, Part::Rows { number: 2, rows: Bytes::from_static(b"rows") }),
-            Word::Snapshot(ShardId(3), 7, Part::End { number: 3 }),
+            Word::Snapshot(ShardId(3), 7, SnapshotPart::Offer { at: Lsn(8) }),
+            Word::Snapshot(ShardId(3), 7, SnapshotPart::Wanted { number: 2 }),
+            Word::Snapshot(ShardId(3), 7, SnapshotPart::Refused),
+            Word::Snapshot(ShardId(3), 7, SnapshotPart::Rows { number: 2, rows: Bytes::from_static(b"rows") }),
+            Word::Snapshot(ShardId(3), 7, SnapshotPart::End { number: 3 }),
         ]);
         words
     }
@@ -466,7 +449,7 @@ mod tests {
 
     #[test]
     fn rows_that_were_changed_on_their_way_are_nothing() {
-        let word = Word::Snapshot(ShardId(3), 7, Part::Rows { number: 2, rows: Bytes::from_static(b"rows") });
+        let word = Word::Snapshot(ShardId(3), 7, SnapshotPart::Rows { number: 2, rows: Bytes::from_static(b"rows") });
         let mut bytes = word.encode().to_vec();
         *bytes.last_mut().expect("it has some") ^= 1;
         assert!(Word::decode(&bytes.into()).is_none());

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, Name, ShardId};
-use millrace_driver::{CoreMessage, CoreVersions, Standing};
+use millrace_driver::{Carrier, CoreMessage, CoreVersions, SnapshotNews, SnapshotPart, Standing, TransferJob};
 use millrace_func::App;
 use millrace_io::{Random, RealRandom};
 use millrace_log::Committed;
@@ -14,9 +14,7 @@ use millrace_shard::OffloadTicket;
 use millrace_store::{ColdRows, FlushChunk, Store};
 use tokio::sync::oneshot;
 
-use crate::cluster::Part;
 use crate::cluster::log_reader::Runs;
-use crate::cluster::snapshots::{self, Job};
 use crate::core::{Core, activate, load, miss};
 use crate::flusher::{ReadJob, ReopenJob};
 
@@ -36,8 +34,10 @@ pub(crate) enum NodeMessage {
     LogRead { shard: ShardId, to: NodeId, after: EntryId, entries: Vec<LogEntry> },
     /// A shard's state was read again.
     Reopened { shard: ShardId, store: Result<Box<Store>, String> },
-    /// What becomes of a snapshot.
+    /// What has become of a snapshot.
     Snapshot(SnapshotNews),
+    /// A peer offers a snapshot.
+    Offered { shard: ShardId, from: NodeId, transfer: u64, at: Lsn },
     /// Guidance says who owns a shard, who is to have it next, and which nodes hold its log.
     Guided { shard: ShardId, owner: (NodeId, Option<NodeId>), epoch: Epoch, replicas: Vec<NodeId> },
     /// A node is gone.
@@ -107,29 +107,13 @@ pub(crate) enum Still {
     },
 }
 
-/// What becomes of a snapshot of a shard's rows.
-pub(crate) enum SnapshotNews {
-    /// It could not be carried to a peer.
-    Failed { shard: ShardId, to: NodeId },
-    /// It was carried to a peer, and holds everything up to an entry.
-    Shipped { shard: ShardId, to: NodeId, at: Lsn },
-    /// A peer offers one.
-    Offered { shard: ShardId, from: NodeId, transfer: u64, at: Lsn },
-    /// The one that a peer has offered is installed, and its replica has said this.
-    Installed { shard: ShardId, from: NodeId, message: Message, store: Box<Store> },
-    /// The one that a peer has offered did not come whole: the shard is empty here.
-    NotInstalled { shard: ShardId, store: Box<Store> },
-    /// The shard's rows can be neither read nor written.
-    Broken { shard: ShardId, reason: String },
-}
-
 /// Gives a message to its core. Where nobody waits for an answer any more, the node is stopping.
 pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
     match message {
         NodeMessage::OfCore(message) => core.handle(message),
         // The rows that it is about have to be installed first.
         NodeMessage::Replica { shard, from, message: message @ Message::Snapshot { .. } } => {
-            core.platform.shared.flusher.snapshot(Job::Finish { shard, from, message });
+            core.platform.shared.flusher.snapshot(TransferJob::Finish { shard, from, message });
         }
         NodeMessage::Replica { shard, from, message } => core.receive(shard, from, message),
         NodeMessage::ReadLog { shard, to, after, bytes } => {
@@ -150,6 +134,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
             Err(reason) => core.reopen_failed(shard, &reason),
         },
         NodeMessage::Snapshot(news) => handle_snapshot(core, news),
+        NodeMessage::Offered { shard, from, transfer, at } => offered(core, shard, (from, transfer, at)),
         NodeMessage::Guided { shard, owner, epoch, replicas } => core.guided(shard, owner, epoch, &replicas),
         NodeMessage::PeerLost { node } => core.peer_lost(node),
         NodeMessage::PeerRestarted { node } => core.peer_restarted(node),
@@ -218,31 +203,23 @@ fn handle_still(core: &mut Core, still: Still) {
     }
 }
 
-/// What becomes of a snapshot, to another node or from one.
+/// What has become of a snapshot, to another node or from one.
 fn handle_snapshot(core: &mut Core, news: SnapshotNews) {
-    match news {
-        SnapshotNews::Failed { shard, to } => core.snapshot_failed(shard, to),
-        SnapshotNews::Shipped { shard, to, at } => core.snapshot_shipped(shard, to, at),
-        SnapshotNews::Offered { shard, from, transfer, at } => offered(core, shard, (from, transfer, at)),
-        SnapshotNews::Installed { shard, from, message, store } => {
-            core.snapshot_installed(shard, from, message, *store);
-        }
-        SnapshotNews::NotInstalled { shard, store } => {
-            core.install_failed(shard, *store, RealRandom.next_u64());
-            core.platform.shared.note_emptied(shard, true);
-        }
-        SnapshotNews::Broken { shard, reason } => core.stop_replica(shard, &reason),
-    }
+    let emptied = match &news {
+        SnapshotNews::NotInstalled { shard, .. } => Some(*shard),
+        _ => None,
+    };
+    core.hear_of_snapshot(news, RealRandom.next_u64());
+    emptied.into_iter().for_each(|shard| core.platform.shared.note_emptied(shard, true));
 }
 
 /// Another node offers a shard's rows: they are taken if the replica here lacks them.
 fn offered(core: &mut Core, shard: ShardId, (from, transfer, at): (NodeId, u64, Lsn)) {
-    let is_taken = core.begin_install(shard, at);
+    let wanted = core.snapshot_offered(shard, (from, transfer, at));
     let shared = &core.platform.shared;
-    if is_taken {
-        shared.flusher.snapshot(Job::Install { core: core.index(), shard, from, transfer, at });
-    } else {
-        snapshots::say(shared, from, shard, transfer, &Part::Refused);
+    match wanted {
+        Some(job) => shared.flusher.snapshot(job),
+        None => shared.say(from, shard, transfer, SnapshotPart::Refused),
     }
 }
 

@@ -32,7 +32,7 @@ use crate::objects::BodyStore;
 use crate::options::{NodeOptions, Outside};
 use crate::readers::Readers;
 
-pub(crate) use message::{ForWorkflows, NodeMessage, SnapshotNews, Still, handle};
+pub(crate) use message::{ForWorkflows, NodeMessage, Still, handle};
 pub(crate) use platform::CorePlatform;
 pub(crate) use programs::{activate, handler_metric, load, miss, route_metric};
 pub(crate) use reply::ReplyFuture;

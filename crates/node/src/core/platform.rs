@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
 use millrace_blobs::BodyName;
-use millrace_driver::{ALONE, CoreMessage, Destination, Frame, Platform, ShardMail};
+use millrace_driver::{ALONE, CoreMessage, Destination, Frame, Platform, ShardMail, TransferJob};
 use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::Net;
 use millrace_log::{Batch, Committer};
@@ -18,7 +18,6 @@ use millrace_shard::OffloadTicket;
 use millrace_store::{ColdRead, FlushChunk};
 use tokio::sync::Notify;
 
-use crate::cluster::snapshots::Job;
 use crate::cluster::{For, Hindrance, Word, records};
 use crate::core::{NodeMessage, Shared};
 use crate::flusher::FlushJob;
@@ -181,11 +180,11 @@ impl Platform for CorePlatform {
     }
 
     fn ship_snapshot(&mut self, shard: ShardId, to: NodeId, at_least: Lsn) {
-        self.shared.flusher.snapshot(Job::Ship { core: self.index, shard, to, at_least });
+        self.shared.flusher.snapshot(TransferJob::Ship { core: self.index, shard, to, at_least });
     }
 
     fn whole(&mut self, shard: ShardId) {
-        self.shared.flusher.snapshot(Job::Whole { shard });
+        self.shared.flusher.snapshot(TransferJob::Whole { shard });
     }
 
     fn applied(&mut self, _shard: ShardId, _lsn: Lsn) {
