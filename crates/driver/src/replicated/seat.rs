@@ -107,7 +107,8 @@ impl Seat {
                     self.tail.pop_back();
                 }
             }
-            Write::Reset { at, .. } => self.tail.retain(|entry| entry.id.lsn > at.lsn),
+            // The log holds nothing now. What it held behind that position was never committed.
+            Write::Reset { .. } => self.tail.clear(),
             Write::Promise(_) | Write::CommitNote(_) => {}
         }
     }

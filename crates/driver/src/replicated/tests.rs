@@ -118,6 +118,33 @@ fn a_replica_whose_snapshot_did_not_come_whole_begins_as_one_that_has_lost_every
 }
 
 #[test]
+fn entries_from_before_a_snapshot_never_reach_the_state_after_it() {
+    let mut seat = follower();
+    let lost = append(&mut seat, 1, 0, EntryId::ZERO, vec![entry(1, 1), entry(1, 2), entry(1, 3)]).expect("a write");
+    written(&mut seat, lost);
+    let promise = append(&mut seat, 2, 0, EntryId::new(Epoch(9), Lsn(9)), Vec::new()).expect("a promise");
+    written(&mut seat, promise);
+    // The next owner's log begins behind its second entry.
+    let mut rows = store();
+    for entry in [entry(2, 1), entry(2, 2)] {
+        super::apply_entry(&mut rows, entry.id.lsn, entry.kind, &entry.bytes).expect("it is the next one");
+    }
+    seat.store = Some(rows);
+    let (end, set) = (EntryId::new(Epoch(2), Lsn(2)), ReplicaSet::of([1, 2, 3].map(NodeId)));
+    let message = Message::Snapshot { epoch: Epoch(2), round: 1, at: end, set_lsn: Lsn::ZERO, set };
+    let mut commands = Vec::new();
+    seat.replica.handle(3, Event::Received { from: NodeId(1), message }, &mut commands);
+    for command in commands {
+        if let Command::Write { write, .. } = command {
+            seat.note_write(&write);
+        }
+    }
+    let number = append(&mut seat, 2, 3, end, vec![entry(2, 3)]).expect("a write");
+    written(&mut seat, number);
+    assert_eq!((seat.apply(), at(&mut seat).as_deref()), (Ok(Some(Lsn(3))), Some("\"2/3\"")));
+}
+
+#[test]
 fn a_replica_holds_what_its_owner_has_once_that_is_on_its_disk() {
     let mut seat = follower();
     let number = append(&mut seat, 1, 0, EntryId::ZERO, vec![entry(1, 1), entry(1, 2)]).expect("a write");
