@@ -7,13 +7,14 @@
 
 use std::collections::VecDeque;
 
+use millrace_base::ShardId;
 use millrace_history::{Access, Found, Value};
 use serde_json::Value as Json;
 
 use crate::ledger::Kind;
 use crate::random::Rng;
 use crate::script::{Callee, Script};
-use crate::workload::{key, pause};
+use crate::workload::{key, pause, tag};
 
 /// The service of lists and registers, and the field that is one.
 const SERVICE: &str = "note";
@@ -88,7 +89,7 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
     let is_query = parts.iter().all(|part| part.act == Act::Look) && rng.chance(1, 2);
     let failing =
         Piece { family, key: key(rng, name, 2, shard_count), act: Act::Put, value: (id + 1) * VALUES_OF_ONE - 1 };
-    let mut drawing = Drawing { rng, is_query, failing };
+    let mut drawing = Drawing { rng, is_query, failing: Some(failing) };
     let (root, script) = match shape {
         0 => (None, drawing.of_a_stranger(&parts)),
         1 => (Some(parts[0].key.clone()), drawing.own_first(&parts)),
@@ -100,6 +101,30 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
     let is_bare = root.is_none();
     let root = root.unwrap_or_else(|| key(rng, "asker", 1, shard_count));
     (Kind::Steps { root, is_bare, is_query, steps }, script)
+}
+
+/// The list of a shard that clients use where owners change.
+pub fn list_in(shard: ShardId, shard_count: u16) -> String {
+    format!("{}list0", tag(u64::from(shard.0), shard_count))
+}
+
+/// Operation `id`: looks at a list, puts something into some, and into the last of them at the very end.
+pub fn look_and_put(rng: &mut Rng, looked: Option<&str>, put: &[String], id: usize) -> (Kind, Script) {
+    let looked = looked.map(|key| (key.to_owned(), Act::Look));
+    let keys = looked.into_iter().chain(put.iter().map(|key| (key.clone(), Act::Put)));
+    let piece = |(at, (key, act))| Piece { family: Family::Lists, key, act, value: id * VALUES_OF_ONE + at };
+    let parts: Vec<Piece> = keys.enumerate().map(piece).collect();
+    let (own, others) = parts.split_last().expect("there is one at least");
+    let mut drawing = Drawing { rng, is_query: false, failing: None };
+    let script = drawing.calls(Script::new(), others).join(drawing.own(own)).kept();
+    let steps = parts.iter().flat_map(Piece::steps).collect();
+    (Kind::Steps { root: own.key.clone(), is_bare: false, is_query: false, steps }, script)
+}
+
+/// A query of one list, which needs no lock.
+pub fn look(key: &str) -> (Kind, Script) {
+    let script = Script::new().get(FIELD).tag(key).keep().kept();
+    (Kind::Steps { root: key.to_owned(), is_bare: false, is_query: true, steps: vec![Access::read_list(key)] }, script)
 }
 
 /// A query of all these lists, registers and counters, at once.
@@ -118,7 +143,7 @@ struct Drawing<'a> {
     rng: &'a mut Rng,
     is_query: bool,
     /// What a part of the transaction does that then fails.
-    failing: Piece,
+    failing: Option<Piece>,
 }
 
 impl Drawing<'_> {
@@ -168,11 +193,13 @@ impl Drawing<'_> {
 
     /// What is caught leaves nothing: nobody may ever see it.
     fn fail_first(&mut self, script: Script, root: &str) -> Script {
-        if self.is_query || self.failing.key == root || !self.rng.chance(1, 5) {
+        let Some(failing) = self.failing.as_ref().filter(|failing| !self.is_query && failing.key != root) else {
+            return script;
+        };
+        if !self.rng.chance(1, 5) {
             return script;
         }
-        let failing = pause(self.rng, self.failing.script()).fail("planned");
-        script.try_call(self.failing.callee(false, failing))
+        script.try_call(failing.callee(false, pause(self.rng, failing.script()).fail("planned")))
     }
 
     fn calls(&mut self, mut script: Script, parts: &[Piece]) -> Script {

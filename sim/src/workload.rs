@@ -30,7 +30,7 @@ const MOST: i64 = 50;
 pub const FLOOR: i64 = CREDIT + MOST;
 
 /// A tag whose keys live in `shard`.
-fn tag(shard: u64, shard_count: u16) -> String {
+pub fn tag(shard: u64, shard_count: u16) -> String {
     let wanted = ShardId(u16::try_from(shard).expect("small"));
     let tags = (0u32..).map(|number| format!("{{t{number}}}"));
     tags.filter(|tag| shard_of_key(tag.as_bytes(), shard_count) == wanted).take(1).collect()

@@ -348,7 +348,7 @@ fn rescued(disks: &Disks, first: &[ReplicaSet], me: NodeId) -> Disks {
         .flat_map(|disk| [disk.promised.epoch.0, disk.entries.last().map_or(0, |entry| entry.id.epoch.0)]);
     let epoch = Epoch(known.max().unwrap_or_default() + EPOCHS_LEFT_OUT);
     for (shard, disk) in &mut disks {
-        disk.set.get_or_insert_with(|| first[usize::from(shard.0)].clone());
+        disk.set.get_or_insert_with(|| (Lsn::ZERO, first[usize::from(shard.0)].clone()));
         (disk.promised, disk.is_partial) = (Promised { epoch, to: me }, false);
         disk.committed = disk.entries.last().map_or(Lsn::ZERO, |entry| entry.id.lsn);
         let id = EntryId::new(epoch, disk.committed.next());

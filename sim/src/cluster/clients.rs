@@ -1,23 +1,29 @@
 //! What clients of a cluster do: they ask any node, ask again, and look elsewhere at what they have been told.
 
-use millrace_base::{Error, ShardId, UnixMillis};
+use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
+use millrace_history::Access;
 use millrace_replica::NodeId;
 use millrace_shard::{Reply, RequestInfo, Token};
 
 use super::node::Node;
-use super::world::{Checked, MS, World};
+use super::world::{About, Checked, MS, World};
 use crate::disturb::ASIDE;
 use crate::job::job_of;
 use crate::ledger::Kind;
+use crate::lists;
 use crate::script::Script;
 use crate::workload;
 
-/// A client that was told of a count so long ago may read it elsewhere.
+/// A client that was told of something so long ago may look elsewhere.
 const LOOKED_BEHIND_NS: u64 = 20 * MS;
+
+/// Clients crowd around a shard for so long after guidance has given it to another node.
+const CROWDED_NS: u64 = 400 * MS;
 
 impl World {
     pub(super) fn issue(&mut self) {
         self.look_behind();
+        self.crowd();
         if !self.rng.chance(1, 8) {
             return;
         }
@@ -77,6 +83,66 @@ impl World {
         }
     }
 
+    /// Clients crowd around a shard from now on.
+    pub(super) fn attract(&mut self, shard: ShardId) {
+        self.crowded = Some((shard, self.now_ns() + CROWDED_NS));
+    }
+
+    /// Clients read a crowded shard in transactions that write elsewhere. They write to it once it was handed on, and not
+    /// before: a request that waits for a lock holds that up. Who was told that such a write is done looks at once at what
+    /// those transactions write.
+    fn crowd(&mut self) {
+        let now_ns = self.now_ns();
+        let Some((shard, _)) = self.crowded.filter(|(_, until_ns)| now_ns < *until_ns) else {
+            if self.plan.about == About::HandingOn {
+                let shard = self.looks.below(u64::from(self.shared.shard_count));
+                self.attract(ShardId(u16::try_from(shard).expect("small")));
+            }
+            return;
+        };
+        let others = self.others_of(shard);
+        if let Some(told_ns) = self.told_of_put.remove(&shard).filter(|told_ns| now_ns - told_ns < LOOKED_BEHIND_NS) {
+            self.note(|| format!("a client was told of its write {} us ago", (now_ns - told_ns) / 1_000));
+            for other in others {
+                let (kind, script) = lists::look(&self.list(other));
+                self.counts.note("looked behind a write", 1);
+                self.issue_at(other, kind, script);
+            }
+        } else if self.looks.chance(1, 12) {
+            let id = self.ledger.operations.len();
+            let count = 1 + self.looks.index(2);
+            let put: Vec<String> = others.iter().take(count).rev().map(|shard| self.list(*shard)).collect();
+            let looked = self.list(shard);
+            let (kind, script) = lists::look_and_put(&mut self.looks, Some(&looked), &put, id);
+            self.issue_at(others[0], kind, script);
+        }
+    }
+
+    /// The other shards, in some order.
+    fn others_of(&mut self, shard: ShardId) -> Vec<ShardId> {
+        let mut others: Vec<ShardId> = (0..self.shared.shard_count).map(ShardId).filter(|one| *one != shard).collect();
+        let count = others.len();
+        others.rotate_left(self.looks.index(count));
+        others
+    }
+
+    fn list(&self, shard: ShardId) -> String {
+        lists::list_in(shard, self.shared.shard_count)
+    }
+
+    /// A client puts something into the list of a shard.
+    pub(super) fn put_into(&mut self, shard: ShardId) {
+        let (id, list) = (self.ledger.operations.len(), self.list(shard));
+        let (kind, script) = lists::look_and_put(&mut self.looks, None, &[list], id);
+        self.issue_at(shard, kind, script);
+    }
+
+    /// The client knows who owns the shard.
+    fn issue_at(&mut self, shard: ShardId, kind: Kind, script: Script) {
+        let id = self.ledger.add(kind, script, None, false);
+        self.send(id, self.oracle.owner(shard));
+    }
+
     pub(super) fn replied(&mut self, token: Token, result: &Result<Reply, Error>) -> Checked {
         if token >= ASIDE {
             self.told_aside(token, result);
@@ -90,8 +156,13 @@ impl World {
             Err(_) => "answered with an error",
         };
         self.counts.note(what, 1);
-        if let (Ok(_), Kind::Add { key }) = (result, &self.ledger.operations[id].kind) {
-            self.last_counted = Some((key.clone(), self.shared.now.get()));
+        let now_ns = self.now_ns();
+        match &self.ledger.operations[id].kind {
+            Kind::Add { key } if result.is_ok() => self.last_counted = Some((key.clone(), now_ns)),
+            Kind::Steps { root, steps, .. } if result.is_ok() && matches!(steps[..], [Access::Append(..)]) => {
+                self.told_of_put.insert(shard_of_key(root.as_bytes(), self.shared.shard_count), now_ns);
+            }
+            _ => {}
         }
         self.note(|| format!("op{id} is answered {result:?}"));
         Ok(())

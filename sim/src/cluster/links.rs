@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use millrace_base::ShardId;
-use millrace_driver::{CoreMessage, Destination, Frame, ShardMail};
+use millrace_driver::{CoreMessage, Destination, Frame, ShardMail, SnapshotPart};
 use millrace_replica::{Message, NodeId};
 
 use crate::random::Rng;
@@ -16,6 +16,8 @@ use crate::random::Rng;
 pub enum Loose {
     Replica(ShardId, Message),
     Mail(Vec<u8>),
+    /// About the transfer of a shard's rows.
+    Snapshot(ShardId, u64, SnapshotPart),
 }
 
 /// Something on its way.
@@ -48,20 +50,21 @@ struct Inner {
     lanes: BTreeMap<(NodeId, NodeId), Lane>,
     cut: BTreeSet<(NodeId, NodeId)>,
     weather: Weather,
-    /// What is said to a node takes so much longer at most.
-    late_to: BTreeMap<NodeId, u64>,
-    /// The same for what it says.
-    late_from: BTreeMap<NodeId, u64>,
+    /// What one node says to another takes so much longer at most, until then.
+    late: BTreeMap<(NodeId, NodeId), (u64, u64)>,
     rng: Rng,
     now_ns: u64,
+    /// How many of the next loose messages from one node to another are lost, whatever the weather.
+    to_lose: BTreeMap<(NodeId, NodeId), u64>,
     lost: u64,
+    lost_alone: u64,
     doubled: u64,
 }
 
 impl Inner {
     fn due_ns(&mut self, from: NodeId, to: NodeId, late_ns: u64) -> u64 {
-        let more = |of: Option<&u64>| of.copied().unwrap_or_default();
-        let late_ns = late_ns + more(self.late_to.get(&to)) + more(self.late_from.get(&from));
+        let is_late = |(_, until_ns): &&(u64, u64)| self.now_ns < *until_ns;
+        let late_ns = late_ns + self.late.get(&(from, to)).filter(is_late).map_or(0, |(late_ns, _)| *late_ns);
         self.now_ns + self.rng.below(late_ns + 1)
     }
 }
@@ -78,11 +81,12 @@ impl Links {
             lanes: pairs.filter(|(from, to)| from != to).map(|pair| (pair, Lane::default())).collect(),
             cut: BTreeSet::new(),
             weather: Weather::default(),
-            late_to: BTreeMap::new(),
-            late_from: BTreeMap::new(),
+            late: BTreeMap::new(),
             rng,
             now_ns: 0,
+            to_lose: BTreeMap::new(),
             lost: 0,
+            lost_alone: 0,
             doubled: 0,
         })))
     }
@@ -95,11 +99,19 @@ impl Links {
         self.0.borrow_mut().weather = weather;
     }
 
-    /// What is said to a node, and what it says, takes so much longer at most. All others are as quick as before.
-    pub fn slow_down(&self, node: NodeId, to_ns: u64, from_ns: u64) {
-        let inner = &mut *self.0.borrow_mut();
-        inner.late_to.insert(node, to_ns);
-        inner.late_from.insert(node, from_ns);
+    /// What one node says to another takes so much longer at most, until then.
+    pub fn slow_down(&self, lane: (NodeId, NodeId), late_ns: u64, until_ns: u64) {
+        self.0.borrow_mut().late.insert(lane, (late_ns, until_ns));
+    }
+
+    /// So many of the next loose messages from one node to another are lost, while the link stands.
+    pub fn lose(&self, lane: (NodeId, NodeId), count: u64) {
+        self.0.borrow_mut().to_lose.insert(lane, count);
+    }
+
+    /// What was to be lost arrives.
+    pub fn lose_no_more(&self) {
+        self.0.borrow_mut().to_lose.clear();
     }
 
     pub fn cut(&self, from: NodeId, to: NodeId) {
@@ -112,9 +124,7 @@ impl Links {
 
     /// All nodes are equally quick.
     pub fn no_one_is_slow(&self) {
-        let inner = &mut *self.0.borrow_mut();
-        inner.late_to.clear();
-        inner.late_from.clear();
+        self.0.borrow_mut().late.clear();
     }
 
     /// Whether so many nodes hear each other that this one is among a majority.
@@ -138,7 +148,13 @@ impl Links {
     fn send_loose(&self, from: NodeId, to: NodeId, loose: Loose) {
         let inner = &mut *self.0.borrow_mut();
         let Weather { lost, doubled, late_ns } = inner.weather;
-        let copies = if inner.rng.below(100) < lost {
+        let is_cut = inner.cut.contains(&(from, to));
+        let to_lose = inner.to_lose.get_mut(&(from, to)).filter(|left| **left > 0 && !is_cut);
+        let copies = if let Some(left) = to_lose {
+            *left -= 1;
+            inner.lost_alone += 1;
+            0
+        } else if inner.rng.below(100) < lost {
             inner.lost += 1;
             0
         } else if inner.rng.below(100) < doubled {
@@ -161,6 +177,10 @@ impl Links {
 
     pub fn send_mail(&self, from: NodeId, to: NodeId, mail: ShardMail) {
         self.send_loose(from, to, Loose::Mail(Frame::Mail(mail).encode()));
+    }
+
+    pub fn send_part(&self, from: NodeId, to: NodeId, (shard, transfer): (ShardId, u64), part: SnapshotPart) {
+        self.send_loose(from, to, Loose::Snapshot(shard, transfer, part));
     }
 
     pub fn send(&self, (from, process): (NodeId, u64), to: NodeId, destination: Destination, message: CoreMessage) {
@@ -228,11 +248,11 @@ impl Links {
         self.0.borrow().lanes.values().all(|lane| lane.firm.is_empty())
     }
 
-    /// How many messages were lost, and how many came twice.
+    /// How many messages were lost by the weather, how many alone, and how many came twice.
     #[must_use]
-    pub fn fates(&self) -> (u64, u64) {
+    pub fn fates(&self) -> (u64, u64, u64) {
         let inner = self.0.borrow();
-        (inner.lost, inner.doubled)
+        (inner.lost, inner.lost_alone, inner.doubled)
     }
 }
 

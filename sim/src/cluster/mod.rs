@@ -4,7 +4,9 @@
 //! The log of a core is a list of records of which a first part is durable. `docs/internals/simulation.md` has the rest.
 
 mod backup;
+mod carrier;
 mod clients;
+mod faults;
 mod flows;
 mod links;
 mod node;
@@ -20,7 +22,7 @@ use millrace_driver::DriverBug;
 
 use crate::named::named;
 
-pub use world::{Plan, World};
+pub use world::{About, Plan, World};
 
 named! {
     /// A bug to plant in every node of a cluster.
@@ -61,6 +63,10 @@ named! {
         UnclampedTime = "unclamped-time",
         /// An acknowledgement of some messages is carried as one of all messages.
         AcknowledgeTooMuch = "acknowledge-too-much",
+        /// A part of a snapshot that comes twice counts as the one after it, too.
+        CountPartTwice = "count-part-twice",
+        /// A snapshot counts as one that holds an entry more than it does.
+        SnapshotAhead = "snapshot-ahead",
         /// A lease runs from the receipt of its grant.
         LeaseFromReceipt = "lease-from-receipt",
         /// An entry of an earlier epoch is committed because a majority holds it.
@@ -75,7 +81,7 @@ impl ClusterBug {
         Self::ALL.iter().copied().find(|bug| bug.name() == name)
     }
 
-    fn of_driver(self) -> Option<DriverBug> {
+    pub(crate) fn of_driver(self) -> Option<DriverBug> {
         match self {
             ClusterBug::ReplyWithoutLease => Some(DriverBug::ReplyWithoutLease),
             ClusterBug::DurableBeforeQuorum => Some(DriverBug::DurableBeforeQuorum),
@@ -92,6 +98,8 @@ impl ClusterBug {
             ClusterBug::ForgetForUnknown => Some(DriverBug::ForgetForUnknown),
             ClusterBug::AcknowledgeTooMuch => Some(DriverBug::AcknowledgeTooMuch),
             ClusterBug::UnclampedTime => Some(DriverBug::UnclampedTime),
+            ClusterBug::CountPartTwice => Some(DriverBug::CountPartTwice),
+            ClusterBug::SnapshotAhead => Some(DriverBug::SnapshotAhead),
             ClusterBug::CopyTooEarly
             | ClusterBug::LeaseFromReceipt
             | ClusterBug::CommitOldEpoch

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::{
-    Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, Standing,
-    Submitted, first_nonce,
+    Carrier, Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement,
+    SnapshotPart, Standing, Submitted, TransferJob, Transfers, first_nonce,
 };
 use millrace_func::Limits;
 use millrace_log::{AppendReport, Committed, Space};
-use millrace_replica::{Epoch, NodeId, Replica, ReplicaSet, Settings};
+use millrace_replica::{Epoch, LogEntry, Message, NodeId, Replica, ReplicaSet, Settings};
 use millrace_shard::{Reply, ResultNames, Shard, ShardOptions, Token};
 use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
 
 use super::ClusterBug;
+use super::carrier::{SimCarrier, SnapshotFates};
 use super::links::{Links, Loose, Received};
 use super::platform::{ClusterPlatform, Disks, NodeClock, Now, Wanted};
 use crate::core::SimEntropy;
@@ -75,6 +76,8 @@ pub struct Driven {
 /// The process of a node.
 pub struct Process {
     pub cores: Vec<Driven>,
+    transfers: Transfers,
+    carrier: SimCarrier,
     net: SimNet,
     placement: Arc<Placement>,
 }
@@ -95,8 +98,16 @@ pub struct Node {
     pub next_tick_ns: u64,
     /// What guidance has decided and this node has not heard.
     pub news: VecDeque<News>,
+    /// So many pieces of that it hears slowly.
+    pub hears_slowly: u16,
     pub replies: Vec<(Token, Result<Reply, millrace_base::Error>)>,
     pub lost_records: u64,
+    /// Whether its log is trimmed.
+    pub trims: bool,
+    /// What was trimmed since the last look.
+    pub trimmed: Vec<(ShardId, LogEntry)>,
+    /// What has become of snapshots.
+    pub fates: Rc<SnapshotFates>,
 }
 
 impl Node {
@@ -113,8 +124,12 @@ impl Node {
             slowness: 1,
             next_tick_ns: 0,
             news: VecDeque::new(),
+            hears_slowly: 0,
             replies: Vec::new(),
             lost_records: 0,
+            trims: true,
+            trimmed: Vec::new(),
+            fates: Rc::default(),
         }
     }
 
@@ -167,18 +182,29 @@ impl Node {
         let image = Rc::new(RefCell::new(self.disks.clone()));
         let mut cores = Vec::new();
         for index in 0..core_count {
-            let platform = self.platform(shared, &net, &image);
+            let platform = self.platform((index, shared), &net, &image);
             let mut driven = self.core(index, &placement, platform);
             let own = hosted.extract_if(.., |hosted| placement.core_of(hosted.shard) == index);
             own.for_each(|hosted| driven.core.host(hosted));
             cores.push(driven);
         }
-        self.process = Some(Process { cores, net, placement });
+        let carrier = SimCarrier {
+            node: self.id,
+            checkpoint: Arc::clone(&self.checkpoint),
+            now: Rc::clone(&shared.now),
+            links: shared.links.clone(),
+            bug: shared.bug,
+            rng: RefCell::new(Rng::new(rng.draw())),
+            news: RefCell::default(),
+            fates: Rc::clone(&self.fates),
+        };
+        self.process = Some(Process { cores, transfers: Transfers::default(), carrier, net, placement });
     }
 
-    fn platform(&self, shared: &Shared, net: &SimNet, image: &Rc<RefCell<Disks>>) -> ClusterPlatform {
+    fn platform(&self, (index, shared): (usize, &Shared), net: &SimNet, image: &Rc<RefCell<Disks>>) -> ClusterPlatform {
         ClusterPlatform {
             node: self.id,
+            index,
             process: self.starts,
             now: Rc::clone(&shared.now),
             clock: self.clock,
@@ -236,9 +262,12 @@ impl Node {
             disk.forget(disk.newest_set(set));
             millrace_shard::empty_store(&checkpoint, shard, 1)
         } else {
-            millrace_shard::open_store(shard, checkpoint, 1)
+            millrace_shard::open_store(shard, Arc::clone(&checkpoint), 1)
         };
         let store = store.expect("memory does not fail");
+        if !is_resetting {
+            super::carrier::follow_snapshot(&mut disk, &*checkpoint, shard);
+        }
         let recovered = disk.recover(set, store.lsn());
         let tail = disk.after(store.lsn(), usize::MAX);
         self.disks.insert(shard, disk);
@@ -264,6 +293,7 @@ impl Node {
     /// answers any more.
     pub fn crash(&mut self, rng: &mut Rng) -> Vec<Token> {
         let Some(mut process) = self.process.take() else { return Vec::new() };
+        self.fates.note_crash(&process.transfers);
         for driven in &mut process.cores {
             let platform = &mut driven.core.platform;
             if let Some((_, records)) = platform.in_flight.take() {
@@ -281,6 +311,7 @@ impl Node {
     /// A node that is down loses all that it had on disk. It knows that it was one of the cluster: its replicas may lack what they
     /// had acknowledged.
     pub fn lose_disk(&mut self, sets: &[ReplicaSet]) {
+        self.disks.keys().copied().collect::<Vec<_>>().into_iter().for_each(|shard| self.note_gone(shard));
         self.checkpoint = Arc::new(MemoryCheckpoint::new());
         self.disks.clear();
         for (shard, set) in (0..).map(ShardId).zip(sets) {
@@ -339,8 +370,28 @@ impl Node {
     /// # Panics
     /// When a frame does not decode.
     pub fn receive(&mut self, from: NodeId, received: Received) {
+        if let Received::Loose(Loose::Snapshot(shard, _, SnapshotPart::Offer { .. })) = &received {
+            self.note_gone(*shard);
+        }
         let Some(process) = &mut self.process else { return };
         match received {
+            // The rows that it is about have to be installed first.
+            Received::Loose(Loose::Replica(shard, message @ Message::Snapshot { .. })) => {
+                process.transfers.handle(&process.carrier, TransferJob::Finish { shard, from, message });
+            }
+            Received::Loose(Loose::Snapshot(shard, transfer, SnapshotPart::Offer { at })) => {
+                let core = &mut process.cores[process.placement.core_of(shard)].core;
+                match core.snapshot_offered(shard, (from, transfer, at)) {
+                    Some(job) => {
+                        core.platform.chunks.retain(|(flushed, _)| *flushed != shard);
+                        process.transfers.handle(&process.carrier, job);
+                    }
+                    None => process.carrier.say(from, shard, transfer, SnapshotPart::Refused),
+                }
+            }
+            Received::Loose(Loose::Snapshot(shard, transfer, part)) => {
+                process.transfers.handle(&process.carrier, TransferJob::Heard { from, shard, transfer, part });
+            }
             Received::Loose(Loose::Replica(shard, message)) => {
                 let core = process.placement.core_of(shard);
                 process.cores[core].core.receive(shard, from, message);
@@ -381,6 +432,7 @@ impl Node {
     /// Hears the next of what guidance has decided.
     pub fn hear_news(&mut self) {
         let (Some(process), Some(news)) = (&mut self.process, self.news.pop_front()) else { return };
+        self.hears_slowly = self.hears_slowly.saturating_sub(1);
         let (shard, owner, epoch, holders) = news;
         for driven in &mut process.cores {
             driven.core.guided(shard, owner, epoch, &holders);
@@ -398,6 +450,7 @@ impl Node {
             }
             driven.core.tick();
         }
+        process.transfers.tick(&process.carrier);
         self.collect();
     }
 
@@ -439,6 +492,7 @@ impl Node {
             if is_chosen(rng, 4) {
                 self.do_wanted(index);
                 self.write_chunk(index);
+                self.hear_of_snapshots(rng.draw());
             }
         }
         self.collect();
@@ -466,45 +520,74 @@ impl Node {
                     .get(&shard)
                     .map(|disk| disk.after(after.lsn, bytes))
                     .unwrap_or_default();
-                if !entries.is_empty() {
-                    core.log_read(shard, to, after, entries);
-                }
+                core.log_read(shard, to, after, entries);
             }
             Some(Wanted::Reopen(shard, up_to)) => {
                 let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
-                let mut store = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
+                // A snapshot may be on its way into the rows.
+                let opened = millrace_shard::open_store(shard, checkpoint, 1);
+                let Ok(mut store) = opened else { return core.reopen_failed(shard, "its rows are being replaced") };
                 let entries = core.platform.image.borrow().get(&shard).map(|disk| disk.after(store.lsn(), usize::MAX));
                 for entry in entries.into_iter().flatten().filter(|entry| entry.id.lsn <= up_to) {
                     super::world::apply(&mut store, &entry);
                 }
                 core.reopened(shard, store);
             }
-            Some(Wanted::Forget(shard)) => {
-                let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
-                let store = millrace_shard::empty_store(&checkpoint, shard, 1).expect("memory does not fail");
-                let nonce = self.starts << 32 | core.platform.now.get();
-                core.install_failed(shard, store, nonce);
-            }
-            Some(Wanted::Whole(shard)) => {
-                millrace_store::Import::end_empty(&*self.checkpoint, shard).expect("memory does not fail");
-                if let Some(disk) = core.platform.image.borrow_mut().get_mut(&shard) {
-                    disk.is_partial = false;
+            Some(Wanted::Trim(shard, lsn)) => self.trim(index, shard, lsn),
+            Some(Wanted::Transfer(job)) => {
+                if let TransferJob::Whole { shard } = job {
+                    let mut image = core.platform.image.borrow_mut();
+                    let disks = [image.get_mut(&shard), self.disks.get_mut(&shard)];
+                    disks.into_iter().flatten().for_each(|disk| disk.is_partial = false);
                 }
-                if let Some(disk) = self.disks.get_mut(&shard) {
-                    disk.is_partial = false;
-                }
+                process.transfers.handle(&process.carrier, job);
             }
             None => {}
         }
     }
 
+    /// The log goes up to where the checkpoint and the replica have let go of it.
+    fn trim(&mut self, index: usize, shard: ShardId, lsn: Lsn) {
+        let Some(process) = &mut self.process else { return };
+        let is_resetting = self.checkpoint.import_state(shard).expect("memory does not fail").is_resetting;
+        if is_resetting || !self.trims {
+            return;
+        }
+        let core = &mut process.cores[index].core;
+        let up_to = core.trimmed(shard, lsn.min(process.transfers.floor(shard)));
+        if let Some(disk) = core.platform.image.borrow_mut().get_mut(&shard) {
+            disk.trim(up_to);
+        }
+        if let Some(disk) = self.disks.get_mut(&shard) {
+            self.trimmed.extend(disk.trim(up_to).into_iter().map(|entry| (shard, entry)));
+        }
+    }
+
+    /// The log of a shard will be gone. Somebody may have got a snapshot instead of its entries.
+    fn note_gone(&mut self, shard: ShardId) {
+        let lsn = self.checkpoint.lsn(shard).expect("memory does not fail");
+        let entries = self.disks.get(&shard).into_iter().flat_map(|disk| &disk.entries);
+        let gone = entries.filter(|entry| entry.id.lsn <= lsn).map(|entry| (shard, entry.clone()));
+        self.trimmed.extend(gone);
+    }
+
+    /// Cores hear what has become of snapshots.
+    fn hear_of_snapshots(&mut self, nonce: u64) {
+        let Some(process) = &mut self.process else { return };
+        for (core, news) in process.carrier.news.take() {
+            process.cores[core].core.hear_of_snapshot(news, nonce);
+        }
+    }
+
     /// Since the entry `agreed` of its log the node holds a shard no more. Says whether it had something to forget.
     pub fn forget(&mut self, shard: ShardId, agreed: Lsn) -> bool {
+        self.note_gone(shard);
         let Some(core) = self.core_of(shard) else { return false };
         let has_begun = core.begin_forget(shard, agreed);
         if has_begun {
             core.platform.chunks.retain(|(flushed, _)| *flushed != shard);
-            core.platform.wanted.push_back(Wanted::Forget(shard));
+            let core_index = core.platform.index;
+            core.platform.wanted.push_back(Wanted::Transfer(TransferJob::Forget { core: core_index, shard }));
         }
         has_begun
     }
@@ -570,7 +653,7 @@ impl Node {
     /// The last entry of a shard's log, and the last one that its state reflects.
     pub fn position(&mut self, shard: ShardId) -> Option<(u64, u64)> {
         let core = self.core_of(shard)?;
-        let logged = core.platform.image.borrow().get(&shard).map_or(0, |disk| disk.entries.len() as u64);
+        let logged = core.platform.image.borrow().get(&shard).map_or(0, |disk| disk.last().0);
         Some((logged, store_of(core, shard)?.lsn().0)).filter(|(logged, applied)| logged == applied)
     }
 
@@ -581,7 +664,10 @@ impl Node {
             let platform = &driven.core.platform;
             driven.core.is_idle() && !driven.has_more && platform.wanted.is_empty() && platform.in_flight.is_none()
         };
-        self.process.as_ref().is_none_or(|process| process.net.is_empty() && process.cores.iter().all(is_idle))
+        let rests = |process: &Process| {
+            process.net.is_empty() && !process.transfers.is_busy() && process.carrier.news.borrow().is_empty()
+        };
+        self.process.as_ref().is_none_or(|process| rests(process) && process.cores.iter().all(is_idle))
     }
 
     /// What should not be there when nothing is under way.

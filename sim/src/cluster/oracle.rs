@@ -80,15 +80,15 @@ impl Oracle {
         true
     }
 
-    /// Notes which shards were handed on.
-    pub fn look_at_heirs(&mut self, now_ns: u64, nodes: &mut Nodes) -> u64 {
-        let mut handed_on = 0;
+    /// Notes which shards were handed on, and gives them.
+    pub fn look_at_heirs(&mut self, now_ns: u64, nodes: &mut Nodes) -> Vec<ShardId> {
+        let mut handed_on = Vec::new();
         for (shard, guided) in &mut self.guided {
             let heir = guided.next.and_then(|next| nodes.get_mut(&next));
             if heir.is_some_and(|heir| heir.serving(*shard) == Some(Epoch(guided.epoch + 1))) {
                 (guided.owner, guided.epoch) = (guided.next.take().expect("it serves"), guided.epoch + 1);
                 guided.since_ns = now_ns;
-                handed_on += 1;
+                handed_on.push(*shard);
                 nodes.values_mut().for_each(|node| node.news.push_back(guided.news(*shard)));
             }
         }

@@ -3,7 +3,7 @@
 use millrace_base::ShardId;
 use millrace_replica::NodeId;
 
-use super::world::{Checked, MS, World};
+use super::world::{About, Checked, MS, World};
 
 /// What a slow node says and hears is so late, at most.
 const SLOW_NS: u64 = 400 * MS;
@@ -34,11 +34,11 @@ impl World {
     pub(super) fn lose_owners(&mut self) {
         let now_ns = self.now_ns();
         self.losing = match self.losing.take() {
-            _ if !self.plan.is_restless => None,
+            _ if self.plan.about != About::RestlessGuidance => None,
             None if self.heal_at_ns == 0 && self.looks.chance(1, 60) => {
                 let shard = self.looks.below(u64::from(self.shared.shard_count));
                 let id = self.oracle.owner(ShardId(u16::try_from(shard).expect("small")));
-                self.shared.links.slow_down(id, LATE_NS, 0);
+                self.slow_node_down(id, LATE_NS, 0);
                 Some(Losing::Late(id, now_ns + LATE_FOR_NS))
             }
             Some(Losing::Late(id, at_ns)) if now_ns >= at_ns => {
@@ -58,6 +58,14 @@ impl World {
         };
     }
 
+    /// What is said to a node, and what it says, is so late from now on, at most. All others are as quick as before.
+    fn slow_node_down(&mut self, id: NodeId, to_ns: u64, from_ns: u64) {
+        for other in &self.ids {
+            self.shared.links.slow_down((*other, id), to_ns, u64::MAX);
+            self.shared.links.slow_down((id, *other), from_ns, u64::MAX);
+        }
+    }
+
     fn cut_from(&mut self, id: NodeId) {
         for other in self.ids.iter().filter(|other| **other != id) {
             self.shared.links.cut(id, *other);
@@ -72,11 +80,11 @@ impl World {
 
     /// One node is slow from now on, if the plan wants one: all that it says and hears is late, and it owns nothing.
     pub(super) fn slow_a_node_down(&mut self) {
-        if !self.plan.has_slow_node {
+        if self.plan.about != About::SlowNode {
             return;
         }
         let id = self.ids[self.looks.index(self.ids.len())];
-        self.shared.links.slow_down(id, SLOW_NS, SLOW_NS);
+        self.slow_node_down(id, SLOW_NS, SLOW_NS);
         let now_ns = self.now_ns();
         for shard in (0..self.shared.shard_count).map(ShardId) {
             if self.oracle.owner(shard) == id {

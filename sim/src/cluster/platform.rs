@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use millrace_base::{Lsn, ShardId};
-use millrace_driver::{CoreMessage, Destination, DriverBug, Platform, ShardMail};
+use millrace_driver::{CoreMessage, Destination, DriverBug, Platform, ShardMail, TransferJob};
 use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::Net;
 use millrace_log::Batch;
@@ -41,8 +41,10 @@ pub struct ShardDisk {
     pub promised: Promised,
     pub entries: Vec<LogEntry>,
     pub committed: Lsn,
-    /// The replica set before the first entry, if it is not the one that the shard began with.
-    pub set: Option<ReplicaSet>,
+    /// The entry before the first one.
+    pub base: EntryId,
+    /// The replica set before the first entry, if it is not the one that the shard began with, and the entry that made it.
+    pub set: Option<(Lsn, ReplicaSet)>,
     /// It may lack what was acknowledged.
     pub is_partial: bool,
 }
@@ -54,27 +56,56 @@ impl ShardDisk {
         match write {
             Write::Append(entries) => {
                 for entry in entries {
-                    assert_eq!(entry.id.lsn.0, self.entries.len() as u64 + 1, "the log has no gaps");
+                    assert_eq!(entry.id.lsn, self.last().next(), "the log has no gaps");
                     self.entries.push(entry.clone());
                 }
             }
             Write::Cut { after } => {
-                self.entries.truncate(usize::try_from(after.0).expect("a small log"));
+                assert!(*after >= self.base.lsn, "what was trimmed is committed");
+                self.entries.truncate(self.index_of(*after));
             }
             Write::Promise(promised) => self.promised = *promised,
             Write::CommitNote(lsn) => self.committed = *lsn,
-            Write::Reset { at, set, .. } => {
-                assert_eq!(at.lsn, Lsn::ZERO, "nothing is trimmed, so nobody needs a snapshot");
-                self.forget(set.clone());
-            }
+            Write::Reset { at, set, .. } if at.lsn == Lsn::ZERO => self.forget(set.clone()),
+            Write::Reset { at, set_lsn, set } => self.reset(*at, (*set_lsn, set.clone())),
         }
+    }
+
+    /// The log begins anew behind a snapshot.
+    pub fn reset(&mut self, at: EntryId, set: (Lsn, ReplicaSet)) {
+        self.entries.clear();
+        (self.base, self.committed, self.set) = (at, at.lsn, Some(set));
+    }
+
+    /// The position of the last entry.
+    #[must_use]
+    pub fn last(&self) -> Lsn {
+        Lsn(self.base.lsn.0 + self.entries.len() as u64)
+    }
+
+    /// How many of the entries that are left come up to there.
+    fn index_of(&self, lsn: Lsn) -> usize {
+        usize::try_from(lsn.0.saturating_sub(self.base.lsn.0)).expect("a small log").min(self.entries.len())
+    }
+
+    /// Entries up to there are not needed any more. Gives them.
+    ///
+    /// # Panics
+    /// When the bytes of a replica set are none.
+    pub fn trim(&mut self, up_to: Lsn) -> Vec<LogEntry> {
+        let gone: Vec<LogEntry> = self.entries.drain(..self.index_of(up_to)).collect();
+        if let Some(last) = gone.last() {
+            self.base = last.id;
+        }
+        if let Some(change) = gone.iter().rev().find(|entry| entry.kind == EntryKind::ReplicaSet) {
+            self.set = Some((change.id.lsn, ReplicaSet::decode(&change.bytes).expect("a set")));
+        }
+        gone
     }
 
     /// Nothing of it counts any more but its promise.
     pub fn forget(&mut self, set: ReplicaSet) {
-        self.entries.clear();
-        self.committed = Lsn::ZERO;
-        self.set = Some(set);
+        self.reset(EntryId::ZERO, (Lsn::ZERO, set));
         self.is_partial = true;
     }
 
@@ -86,7 +117,8 @@ impl ShardDisk {
     pub fn newest_set(&self, first: &ReplicaSet) -> ReplicaSet {
         let changes = self.entries.iter().rev().find(|entry| entry.kind == EntryKind::ReplicaSet);
         let of_entry = changes.map(|entry| ReplicaSet::decode(&entry.bytes).expect("a set"));
-        of_entry.or_else(|| self.set.clone()).unwrap_or_else(|| first.clone())
+        let of_base = || self.set.as_ref().map(|(_, set)| set.clone());
+        of_entry.or_else(of_base).unwrap_or_else(|| first.clone())
     }
 
     /// What a start finds, if the checkpoint reflects everything up to `checkpointed`.
@@ -95,8 +127,8 @@ impl ShardDisk {
     /// When the entries do not follow each other.
     #[must_use]
     pub fn recover(&self, set: &ReplicaSet, checkpointed: Lsn) -> Recovered {
-        let set = self.set.as_ref().unwrap_or(set);
-        let mut log = LogView::new(EntryId::ZERO, Lsn::ZERO, set.clone());
+        let (set_lsn, set) = self.set.clone().unwrap_or_else(|| (Lsn::ZERO, set.clone()));
+        let mut log = LogView::new(self.base, set_lsn, set);
         for entry in &self.entries {
             let is_change = entry.kind == EntryKind::ReplicaSet;
             let change = is_change.then(|| ReplicaSet::decode(&entry.bytes).expect("a set"));
@@ -108,7 +140,10 @@ impl ShardDisk {
 
     #[must_use]
     pub fn after(&self, after: Lsn, bytes: usize) -> Vec<LogEntry> {
-        let skipped = usize::try_from(after.0).expect("a small log").min(self.entries.len());
+        if after < self.base.lsn {
+            return Vec::new();
+        }
+        let skipped = self.index_of(after);
         let mut left = bytes;
         let fits = |entry: &&LogEntry| {
             let fits = left > 0;
@@ -126,13 +161,16 @@ pub type Disks = BTreeMap<ShardId, ShardDisk>;
 pub enum Wanted {
     ReadLog(ShardId, NodeId, EntryId, usize),
     Reopen(ShardId, Lsn),
-    Forget(ShardId),
-    Whole(ShardId),
+    /// The checkpoint has everything up to there.
+    Trim(ShardId, Lsn),
+    Transfer(TransferJob),
 }
 
 /// See the module's documentation.
 pub struct ClusterPlatform {
     pub node: NodeId,
+    /// Which core of it.
+    pub index: usize,
     /// The number of the node's process.
     pub process: u64,
     pub now: Now,
@@ -212,7 +250,9 @@ impl Platform for ClusterPlatform {
         self.chunks.push_back((shard, chunk));
     }
 
-    fn checkpointed(&mut self, _shard: ShardId, _lsn: Lsn) {}
+    fn checkpointed(&mut self, shard: ShardId, lsn: Lsn) {
+        self.wanted.push_back(Wanted::Trim(shard, lsn));
+    }
 
     fn closed_log_bytes(&self) -> u64 {
         0
@@ -262,11 +302,12 @@ impl Platform for ClusterPlatform {
     }
 
     fn whole(&mut self, shard: ShardId) {
-        self.wanted.push_back(Wanted::Whole(shard));
+        self.wanted.push_back(Wanted::Transfer(TransferJob::Whole { shard }));
     }
 
-    fn ship_snapshot(&mut self, _shard: ShardId, _to: NodeId, _at_least: Lsn) {
-        panic!("nothing is trimmed, so nobody needs a snapshot");
+    fn ship_snapshot(&mut self, shard: ShardId, to: NodeId, at_least: Lsn) {
+        let job = TransferJob::Ship { core: self.index, shard, to, at_least };
+        self.wanted.push_back(Wanted::Transfer(job));
     }
 
     fn role_changed(&mut self, shard: ShardId, role: RoleName, epoch: millrace_replica::Epoch) {

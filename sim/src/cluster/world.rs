@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use millrace_base::{EntityKey, Name, ShardId, UnixMillis, shard_of_key};
+use millrace_base::{EntityKey, Lsn, Name, ShardId, UnixMillis, shard_of_key};
 use millrace_format::EntryRef;
 use millrace_replica::{EntryKind, LogEntry, NodeId, ReplicaSet};
 use millrace_shard::Token;
 use millrace_store::{MemoryCheckpoint, Store};
 
 use super::backup::Backups;
+use super::faults::Faults;
 use super::links::{Links, Weather};
 use super::node::{Node, Nodes, RoleNews, Shared};
 use super::oracle::Oracle;
@@ -32,8 +33,38 @@ const LONGEST_WAIT_NS: u64 = 5_000 * MS;
 /// How long somebody may wait while all that is wrong is that two nodes do not hear each other.
 const LONGEST_WAIT_FOR_A_PAIR_NS: u64 = 2_500 * MS;
 
+/// A node hears the next that guidance has decided once in so many steps.
+const HEARS_EVERY: u64 = 10;
+
+/// The same while it hears slowly.
+const HEARS_SLOWLY_EVERY: u64 = 60;
+
 /// Lines of trace kept.
 const TRACE_LINES: usize = 600;
+
+/// What goes wrong in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Everything.
+    Everything,
+    /// The only fault is that two nodes do not hear each other for most of the run. Then nobody may wait for long.
+    OnePairCut,
+    /// The only fault is that a node that owns nothing is slow. Nobody may wait for it.
+    SlowNode,
+    /// Guidance gives shards to other nodes all the time.
+    RestlessGuidance,
+    /// Guidance has shards handed on all the time, while links are late.
+    HandingOn,
+    /// Owners are replaced before they have done much, while messages are lost and links are cut.
+    ShortReigns,
+}
+
+impl About {
+    /// Whether all that takes long is due to one fault.
+    pub(super) fn is_one_fault(self) -> bool {
+        matches!(self, About::OnePairCut | About::SlowNode)
+    }
+}
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
@@ -42,12 +73,7 @@ pub struct Plan {
     pub steps: usize,
     pub bug: Option<ClusterBug>,
     pub is_traced: bool,
-    /// The only fault is that two nodes do not hear each other for most of the run. Then nobody may wait for long.
-    pub is_one_pair_cut: bool,
-    /// Guidance gives shards to other nodes all the time.
-    pub is_restless: bool,
-    /// The only fault is that a node that owns nothing is slow. Nobody may wait for it.
-    pub has_slow_node: bool,
+    pub about: About,
     /// Now and then, once in so many steps, a backup is taken; never for 0.
     pub backup_every: u64,
 }
@@ -56,21 +82,7 @@ impl Plan {
     /// A usual run.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            steps: 1_500,
-            bug: None,
-            is_traced: false,
-            is_one_pair_cut: false,
-            is_restless: false,
-            has_slow_node: false,
-            backup_every: 0,
-        }
-    }
-
-    /// Whether all that takes long is due to one fault.
-    fn has_one_fault(&self) -> bool {
-        self.is_one_pair_cut || self.has_slow_node
+        Self { seed, steps: 1_500, bug: None, is_traced: false, about: About::Everything, backup_every: 0 }
     }
 
     /// A usual run in which backups are taken.
@@ -82,19 +94,31 @@ impl Plan {
     /// A run in which guidance gives shards to other nodes all the time.
     #[must_use]
     pub fn of_restless_guidance(seed: u64) -> Self {
-        Self { steps: 3_000, is_restless: true, ..Self::new(seed) }
+        Self { steps: 3_000, about: About::RestlessGuidance, ..Self::new(seed) }
+    }
+
+    /// A run in which shards are handed on all the time, while links are late.
+    #[must_use]
+    pub fn of_handing_on(seed: u64) -> Self {
+        Self { steps: 3_000, about: About::HandingOn, ..Self::new(seed) }
+    }
+
+    /// A run in which owners are replaced before they have done much.
+    #[must_use]
+    pub fn of_short_reigns(seed: u64) -> Self {
+        Self { about: About::ShortReigns, ..Self::new(seed) }
     }
 
     /// A run in which one node is slow, and owns nothing.
     #[must_use]
     pub fn of_a_slow_node(seed: u64) -> Self {
-        Self { has_slow_node: true, ..Self::new(seed) }
+        Self { about: About::SlowNode, ..Self::new(seed) }
     }
 
     /// A run in which two nodes do not hear each other, and all others hear both.
     #[must_use]
     pub fn of_one_pair_cut(seed: u64) -> Self {
-        Self { steps: 2_500, is_one_pair_cut: true, ..Self::new(seed) }
+        Self { steps: 2_500, about: About::OnePairCut, ..Self::new(seed) }
     }
 }
 
@@ -115,17 +139,6 @@ pub struct Summary {
     pub counts: Counts,
 }
 
-/// How often faults begin, once in so many steps; never for 0.
-#[derive(Default)]
-struct Faults {
-    crash: u64,
-    cut: u64,
-    pause: u64,
-    appoint: u64,
-    move_log: u64,
-    hand_on: u64,
-}
-
 /// See the module's documentation.
 pub struct World {
     pub(super) plan: Plan,
@@ -136,9 +149,9 @@ pub struct World {
     pub(super) oracle: Oracle,
     pub(super) ledger: Ledger,
     pub(super) backups: Backups,
-    faults: Faults,
+    pub(super) faults: Faults,
     /// Draws what breaks, so that all else is drawn as it was before shards broke.
-    breaks: Rng,
+    pub(super) breaks: Rng,
     /// Draws what is done to workflows.
     pub(super) flows: Rng,
     pub(super) restarts: Restarting,
@@ -154,6 +167,10 @@ pub struct World {
     pub(super) waited_ns: Vec<u64>,
     /// The count that a client was told of last, and when.
     pub(super) last_counted: Option<(String, u64)>,
+    /// The shard that clients crowd around, and until when.
+    pub(super) crowded: Option<(ShardId, u64)>,
+    /// When a client was told last that it has put something into the list of a shard.
+    pub(super) told_of_put: BTreeMap<ShardId, u64>,
     /// Draws who looks elsewhere.
     pub(super) looks: Rng,
     /// When the last shard was opened.
@@ -162,6 +179,8 @@ pub struct World {
     awaited: Vec<(usize, usize)>,
     /// When each request was sent that is not answered.
     pub(super) sent_ns: BTreeMap<Token, u64>,
+    /// What was trimmed of each shard's log. It is the same at all nodes.
+    trimmed: BTreeMap<ShardId, BTreeMap<Lsn, LogEntry>>,
     trace: Vec<String>,
 }
 
@@ -206,18 +225,11 @@ impl World {
         // Their times of day are seconds apart.
         let ahead_ms = |id: &NodeId| mix(plan.seed ^ mix(u64::from(id.0))) % 5_000;
         let clock = |id: &NodeId, rng: &mut Rng| NodeClock { rate: 990 + rng.below(21), ahead_ms: ahead_ms(id) };
-        let nodes = ids.iter().map(|id| (*id, Node::new(*id, clock(id, &mut rng)))).collect();
-        let has_others = !plan.has_one_fault();
-        let mut sometimes = |times: u64| if has_others && rng.chance(3, 4) { times } else { 0 };
-        let faults = Faults {
-            crash: sometimes(250),
-            cut: sometimes(200),
-            pause: sometimes(350),
-            appoint: sometimes(250),
-            move_log: sometimes(120),
-            hand_on: sometimes(120),
-        };
-        let faults = if plan.is_restless { Faults { appoint: 600, hand_on: 60, ..Faults::default() } } else { faults };
+        // A copy of a node is a copy of its log.
+        let trims = plan.backup_every == 0;
+        let mut nodes: Nodes = ids.iter().map(|id| (*id, Node::new(*id, clock(id, &mut rng)))).collect();
+        nodes.values_mut().for_each(|node| node.trims = trims);
+        let faults = Faults::of(&plan, &mut rng);
         let oracle = Oracle::new(&shared.sets);
         Self { rng, faults, ..Self::with(plan, shared, ids, nodes, oracle) }
     }
@@ -246,9 +258,12 @@ impl World {
             slow: None,
             waited_ns: Vec::new(),
             last_counted: None,
+            crowded: None,
+            told_of_put: BTreeMap::new(),
             opened_ns: 0,
             awaited: Vec::new(),
             sent_ns: BTreeMap::new(),
+            trimmed: BTreeMap::new(),
             trace: Vec::new(),
         }
     }
@@ -263,9 +278,11 @@ impl World {
         let trace = std::mem::take(&mut world.trace);
         let judged = result.map_err(|what| Failure { what, trace })?;
         let is_done = |operation: &&Operation| matches!(operation.known, Known::Done(_));
-        let (lost, doubled) = world.shared.links.fates();
+        let (lost, lost_alone, doubled) = world.shared.links.fates();
         world.counts.note("message lost", lost);
+        world.counts.note("frame lost while the link stands", lost_alone);
         world.counts.note("message doubled", doubled);
+        world.note_snapshots();
         let lost_records = world.nodes.values().map(|node| node.lost_records).sum();
         world.counts.note("record lost in a crash", lost_records);
         Ok(Summary {
@@ -311,7 +328,7 @@ impl World {
         }
         self.new_weather();
         self.slow_a_node_down();
-        let cut_at = if self.plan.is_one_pair_cut { self.plan.steps / 5 } else { usize::MAX };
+        let cut_at = if self.plan.about == About::OnePairCut { self.plan.steps / 5 } else { usize::MAX };
         for step in 0..self.plan.steps {
             let ns = self.rng.below(5 * MS);
             self.pass(ns);
@@ -331,21 +348,10 @@ impl World {
         self.settle()
     }
 
-    /// Two nodes do not hear each other from now on.
-    fn cut_pair(&mut self) {
-        let first = self.rng.index(self.ids.len());
-        let second = (first + 1 + self.rng.index(self.ids.len() - 1)) % self.ids.len();
-        let (one, two) = (self.ids[first], self.ids[second]);
-        self.shared.links.cut(one, two);
-        self.shared.links.cut(two, one);
-        self.counts.note("pair cut for long", 1);
-        self.note(|| format!("the nodes {one} and {two} do not hear each other"));
-    }
-
     /// Whoever cannot be reached by one way is reached by another, or the client is told.
     fn look_for_those_who_wait_for_a_pair(&self) -> Checked {
         let is_late = |sent_ns: &u64| self.now_ns() - sent_ns > LONGEST_WAIT_FOR_A_PAIR_NS;
-        let late = self.sent_ns.iter().find(|(_, sent_ns)| self.plan.is_one_pair_cut && is_late(sent_ns));
+        let late = self.sent_ns.iter().find(|(_, sent_ns)| self.plan.about == About::OnePairCut && is_late(sent_ns));
         let Some((token, sent_ns)) = late else { return Ok(()) };
         let left: Vec<_> = self.nodes.values().map(Node::left_at_rest).collect();
         Err(format!(
@@ -354,147 +360,8 @@ impl World {
         ))
     }
 
-    fn start(&mut self, id: NodeId) {
-        let now_ns = self.now_ns();
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.start(&self.shared, &mut self.rng);
-        }
-        self.oracle.started(id, now_ns, &mut self.nodes);
-        self.note(|| format!("node {id} starts"));
-    }
-
-    fn new_weather(&mut self) {
-        let rng = &mut self.rng;
-        let weather = match rng.below(4) {
-            0 => Weather { lost: 0, doubled: 0, late_ns: MS },
-            1 => Weather { lost: 5, doubled: 5, late_ns: 5 * MS },
-            2 => Weather { lost: 1, doubled: 1, late_ns: 60 * MS },
-            _ => Weather { lost: 20, doubled: 10, late_ns: 20 * MS },
-        };
-        if self.plan.has_one_fault() || self.plan.is_restless {
-            return self.shared.links.set_weather(Weather { lost: 0, doubled: 5, late_ns: 3 * MS });
-        }
-        self.shared.links.set_weather(weather);
-        for node in self.nodes.values_mut() {
-            node.slowness = if rng.chance(1, 6) { 2 + rng.below(12) } else { 1 };
-        }
-    }
-
-    fn once_in(&mut self, times: u64) -> bool {
-        times > 0 && self.rng.chance(1, times)
-    }
-
     pub(super) fn any_node(&mut self) -> NodeId {
         self.ids[self.rng.index(self.ids.len())]
-    }
-
-    fn fault(&mut self) {
-        let id = self.any_node();
-        let now_ns = self.now_ns();
-        let down: Vec<NodeId> = self.nodes.values().filter(|node| node.process.is_none()).map(|node| node.id).collect();
-        if down.len() < self.ids.len() / 2 + 1 && !down.contains(&id) && self.once_in(self.faults.crash) {
-            self.crash(id);
-            if self.breaks.chance(1, 4) {
-                self.lose_disk(id);
-            }
-        }
-        if let Some(id) = down.first().copied().filter(|_| self.rng.chance(1, 80)) {
-            self.start(id);
-        }
-        if self.once_in(self.faults.cut) {
-            self.cut(id);
-        }
-        if now_ns >= self.heal_at_ns && self.heal_at_ns > 0 {
-            self.shared.links.heal();
-            self.heal_at_ns = 0;
-            self.note(|| "links are whole again".to_owned());
-        }
-        if self.once_in(self.faults.pause) {
-            let pause_ns = self.rng.below(1_500 * MS);
-            if let Some(node) = self.nodes.get_mut(&id) {
-                node.paused_until_ns = now_ns + pause_ns;
-            }
-            self.counts.note("pause", 1);
-            self.counts.note("pause beyond the lease", u64::from(pause_ns > 600 * MS));
-            self.note(|| format!("node {id} stands still for {} ms", pause_ns / MS));
-        }
-        if self.rng.chance(1, 200) {
-            self.new_weather();
-        }
-        if !self.plan.has_one_fault() && self.breaks.chance(1, 600) {
-            self.break_shard(id);
-        }
-    }
-
-    fn break_shard(&mut self, id: NodeId) {
-        let shard = ShardId(u16::try_from(self.breaks.below(u64::from(self.shared.shard_count))).expect("small"));
-        let is_broken = self.nodes.get_mut(&id).is_some_and(|node| node.break_shard(shard));
-        self.counts.note("shard broken", u64::from(is_broken));
-        if is_broken {
-            self.note(|| format!("shard {} breaks at node {id}", shard.0));
-        }
-    }
-
-    fn crash(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get_mut(&id) else { return };
-        for token in node.crash(&mut self.rng) {
-            self.ledger.lost(token);
-            self.sent_ns.remove(&token);
-        }
-        self.counts.note("crash", 1);
-        self.note(|| format!("node {id} crashes"));
-    }
-
-    /// A node that is down loses what it had on disk, if no shard is lost with that.
-    fn lose_disk(&mut self, id: NodeId) {
-        if !self.oracle.can_do_without(id, &self.nodes) {
-            return;
-        }
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.lose_disk(&self.shared.sets);
-        }
-        self.counts.note("disk lost", 1);
-        self.note(|| format!("node {id} loses its disk"));
-    }
-
-    /// Cuts one direction, one link, or one node off, for some time.
-    fn cut(&mut self, id: NodeId) {
-        let other = self.any_node();
-        let links = self.shared.links.clone();
-        let kind = self.rng.below(5);
-        match kind {
-            0 => {
-                links.cut(id, other);
-                self.counts.note("link cut one way", 1);
-            }
-            1 => {
-                links.cut(id, other);
-                links.cut(other, id);
-                self.counts.note("link cut", 1);
-            }
-            2 => {
-                for other in self.ids.iter().filter(|other| **other != id) {
-                    links.cut(id, *other);
-                }
-                self.counts.note("node unheard", 1);
-            }
-            3 => self.cut_pair(),
-            _ => {
-                for other in self.ids.iter().filter(|other| **other != id) {
-                    links.cut(id, *other);
-                    links.cut(*other, id);
-                }
-                self.counts.note("node cut off", 1);
-            }
-        }
-        // Short ones flap.
-        let most_ms = match kind {
-            3 => 8_000,
-            _ if self.rng.chance(1, 3) => 100,
-            _ => 2_500,
-        };
-        self.heal_at_ns = self.now_ns() + self.rng.below(most_ms * MS) + 1;
-        self.note(|| format!("links of node {id} are cut"));
     }
 
     /// What guidance does.
@@ -526,8 +393,13 @@ impl World {
         }
         if self.once_in(self.faults.hand_on) {
             let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.shared.shard_count))).expect("small"));
+            // Load is what shards are handed on for.
+            let shard = self.crowded.map_or(shard, |(crowded, _)| crowded);
             let begins = self.oracle.hand_on(shard, now_ns, &mut self.rng, &mut self.nodes);
             self.counts.note("shard to be handed on", u64::from(begins));
+            if begins {
+                self.attract(shard);
+            }
         }
         if self.once_in(self.faults.move_log) {
             let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.shared.shard_count))).expect("small"));
@@ -535,7 +407,8 @@ impl World {
             self.counts.note("log to be moved", u64::from(moves));
         }
         let handed_on = self.oracle.look_at_heirs(now_ns, &mut self.nodes);
-        self.counts.note("shard handed on", handed_on);
+        self.counts.note("shard handed on", handed_on.len() as u64);
+        handed_on.into_iter().for_each(|shard| self.put_into(shard));
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + 100 * MS;
             let is_dead: BTreeMap<NodeId, bool> = self.ids.iter().map(|id| (*id, self.is_gone(*id))).collect();
@@ -577,7 +450,9 @@ impl World {
                 node.receive(from, received);
             }
             // Guidance is on the side of the majority.
-            if !is_random || (self.rng.chance(1, 10) && self.shared.links.hears_most(id, &self.ids)) {
+            let hears_every = if node.hears_slowly > 0 { HEARS_SLOWLY_EVERY } else { HEARS_EVERY };
+            let hears = !is_random && node.hears_slowly == 0 || self.rng.chance(1, hears_every);
+            if hears && self.shared.links.hears_most(id, &self.ids) {
                 node.hear_news();
             }
             if now_ns >= node.next_tick_ns {
@@ -585,7 +460,16 @@ impl World {
                 node.tick();
             }
             node.work(&mut self.rng, is_random);
-            for (token, result) in std::mem::take(&mut node.replies) {
+            let happened = node.fates.happened.take();
+            for (shard, entry) in std::mem::take(&mut node.trimmed) {
+                let known = self.trimmed.entry(shard).or_default().entry(entry.id.lsn).or_insert_with(|| entry.clone());
+                if *known != entry {
+                    return Err(format!("node {id} has trimmed another entry {:?} of shard {}", entry.id, shard.0));
+                }
+            }
+            let replies = std::mem::take(&mut node.replies);
+            happened.into_iter().for_each(|what| self.note(|| format!("node {id}: {what}")));
+            for (token, result) in replies {
                 self.replied(token, &result)?;
             }
         }
@@ -610,9 +494,11 @@ impl World {
 
     /// The faults are over: everything is answered, everybody has everything, and what clients saw fits together.
     pub(super) fn settle(&mut self) -> Result<usize, String> {
+        self.restart_last();
         self.note(|| "the faults are over".to_owned());
         self.shared.links.heal();
         self.shared.links.no_one_is_slow();
+        self.shared.links.lose_no_more();
         self.shared.links.set_weather(Weather { lost: 0, doubled: 0, late_ns: MS });
         self.faults = Faults::default();
         for id in self.ids.clone() {
@@ -759,7 +645,12 @@ impl World {
     fn compare(&mut self) -> Checked {
         for shard in (0..self.shared.shard_count).map(ShardId) {
             let owner = self.oracle.owner(shard);
-            let log = self.nodes.get_mut(&owner).map(|node| node.entries(shard)).unwrap_or_default();
+            let mut log = self.trimmed.remove(&shard).unwrap_or_default();
+            for id in self.oracle.holders(shard) {
+                let held = self.nodes.get_mut(&id).map(|node| node.entries(shard)).unwrap_or_default();
+                log.extend(held.into_iter().map(|entry| (entry.id.lsn, entry)));
+            }
+            let log: Vec<LogEntry> = log.into_values().collect();
             let checkpoint = std::sync::Arc::new(MemoryCheckpoint::new());
             let mut made = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
             let (mut rows, mut latest) = (BTreeSet::new(), UnixMillis(0));
@@ -773,20 +664,22 @@ impl World {
             }
             for id in self.oracle.holders(shard) {
                 let Some(node) = self.nodes.get_mut(&id) else { continue };
-                if node.entries(shard) != log {
+                if !log.ends_with(&node.entries(shard)) {
                     return Err(format!("node {id} holds another log of shard {} than its owner {owner}", shard.0));
                 }
                 let Some(core) = node.core_of(shard) else { continue };
                 let Some(store) = super::node::store_of(core, shard) else {
                     return Err(format!("node {id} has no state of shard {}", shard.0));
                 };
-                let is_same = |(entity, field): &(Vec<u8>, Vec<u8>)| {
+                let mut is_same = |(entity, field): &(Vec<u8>, Vec<u8>)| {
                     let entity = EntityKey::split_from(entity).expect("a key").0;
                     let here = store.get(&entity, field).expect("memory does not fail").cloned();
                     here == made.get(&entity, field).expect("memory does not fail").cloned()
                 };
-                if !rows.iter().all(is_same) {
-                    return Err(format!("node {id} has another state of shard {} than its entries make", shard.0));
+                if let Some((entity, field)) = rows.iter().find(|row| !is_same(row)) {
+                    let [entity, field] = [entity, field].map(|bytes| String::from_utf8_lossy(bytes));
+                    let what = format!("{field:?} of {entity:?}, at entry {}", store.lsn().0);
+                    return Err(format!("node {id} has another state of shard {}: {what}", shard.0));
                 }
             }
         }
