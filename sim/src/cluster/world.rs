@@ -106,7 +106,7 @@ impl Plan {
     /// A run in which owners are replaced before they have done much.
     #[must_use]
     pub fn of_short_reigns(seed: u64) -> Self {
-        Self { about: About::ShortReigns, ..Self::new(seed) }
+        Self { steps: 3_000, about: About::ShortReigns, ..Self::new(seed) }
     }
 
     /// A run in which one node is slow, and owns nothing.
