@@ -319,10 +319,11 @@ impl Node {
         }
     }
 
-    /// Whether its replica of a shard may lack what it had acknowledged.
+    /// Whether its replica of a shard may lack what it had acknowledged, or would after a crash: a snapshot comes.
     #[must_use]
     pub fn is_partial(&self, shard: ShardId) -> bool {
-        self.disks.get(&shard).is_some_and(|disk| disk.is_partial)
+        let is_resetting = || self.checkpoint.import_state(shard).expect("memory does not fail").is_resetting;
+        self.disks.get(&shard).is_some_and(|disk| disk.is_partial) || is_resetting()
     }
 
     fn write_down(&mut self, records: &[(ShardId, millrace_replica::Write)]) {
