@@ -13,10 +13,10 @@ target=${CARGO_TARGET_DIR:-target}
 export MILLRACE_TEST_REQUIRE=1
 MILLRACE_TEST_SKIPPED=$(mktemp)
 export MILLRACE_TEST_SKIPPED
-python_log=$(mktemp)
-python=
+beside_log=$(mktemp)
+beside=
 # Under errexit a trap whose command fails gives the whole script its status: the checks beside the compiler have mostly ended.
-trap 'kill $python 2>/dev/null || true; rm -f "$MILLRACE_TEST_SKIPPED" "$python_log"' EXIT
+trap 'kill $beside 2>/dev/null || true; rm -f "$MILLRACE_TEST_SKIPPED" "$beside_log"' EXIT
 
 . scripts/steps.sh
 
@@ -56,24 +56,26 @@ step "features of dependencies" scripts/check-features.sh
 step build cargo build --quiet --release --locked -p millrace-server
 step clippy clippy
 step "types of the examples" scripts/check-types.sh
-# It waits more than it computes, so it runs beside the compiler, and is told when it has ended.
-(step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check) >"$python_log" 2>&1 &
-python=$!
+# These wait more than they compute, so they run beside the compiler, and are told when they have ended. Some of them run in the
+# environment of the Python SDK. The part of the S3 suite takes one minute, where the suite lies beside the repository.
+beside() {
+    step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
+    step "examples" examples
+    step "Schema Registry client" scripts/check-clients.sh
+    step "login of outside users" scripts/check-outside.sh
+    step "part of the S3 clients" scripts/check-s3-clients.sh --quick
+    step "part of the S3 suite" tests/conformance/run.py --quick
+    step "guides" guides
+}
+(beside) >"$beside_log" 2>&1 &
+beside=$!
 # Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
 workspace=(--quiet --release --locked --workspace)
 step "compilation of the tests" cargo test "${workspace[@]}" --tests --no-run
 status=0
-wait $python || status=$?
-cat "$python_log"
+wait $beside || status=$?
+cat "$beside_log"
 [ $status = 0 ]
-# Some of them run in the environment of the Python SDK.
-step "examples" examples
-step "Schema Registry client" scripts/check-clients.sh
-step "login of outside users" scripts/check-outside.sh
-step "part of the S3 clients" scripts/check-s3-clients.sh --quick
-# One minute, where the suite lies beside the repository.
-step "part of the S3 suite" tests/conformance/run.py --quick
-step "guides" guides
 step "cargo test" cargo test "${workspace[@]}" --exclude millrace-tests --tests
 step "harness of the black box" cargo test "${workspace[@]}" --lib machine::
 # Most of a test is waiting, so two a CPU run at a time. One that measures has the machine for itself (tests/src/machine.rs).
