@@ -177,11 +177,13 @@ impl Transfers {
         (self.outgoing.len(), self.incoming.len())
     }
 
-    /// Up to where the log of a shard may go for the sake of snapshots.
+    /// Up to where the log of a shard may go for the sake of snapshots. Time alone lets go of what was carried: nobody ticks
+    /// where no transfer is under way.
     #[must_use]
-    pub fn floor(&self, shard: ShardId) -> Lsn {
+    pub fn floor(&self, shard: ShardId, now_ns: u64) -> Lsn {
         let under_way = self.outgoing.iter().filter(|((_, of), _)| *of == shard).map(|(_, outgoing)| outgoing.at);
-        let pinned = self.pinned.iter().filter(|(of, ..)| *of == shard).map(|(_, lsn, _)| *lsn);
+        let is_pinned = |(of, _, until_ns): &&(ShardId, Lsn, u64)| *of == shard && now_ns < *until_ns;
+        let pinned = self.pinned.iter().filter(is_pinned).map(|(_, lsn, _)| *lsn);
         under_way.chain(pinned).min().unwrap_or(Lsn(u64::MAX))
     }
 
@@ -472,5 +474,21 @@ impl<P: Platform> Core<P> {
             SnapshotNews::NotInstalled { shard, store } => self.install_failed(shard, *store, nonce),
             SnapshotNews::Broken { shard, reason } => self.stop_replica(shard, &reason),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing else is under way, so nobody ticks. The log of a whole core stayed for ever.
+    #[test]
+    fn the_log_behind_a_snapshot_that_has_left_goes_after_a_while() {
+        let (shard, at) = (ShardId(3), Lsn(7));
+        let transfers = Transfers { pinned: vec![(shard, at, PINNED_NS)], ..Transfers::default() };
+        assert!(!transfers.is_busy());
+        assert_eq!(transfers.floor(shard, PINNED_NS - 1), at);
+        assert_eq!(transfers.floor(ShardId(4), 0), Lsn(u64::MAX));
+        assert_eq!(transfers.floor(shard, PINNED_NS), Lsn(u64::MAX));
     }
 }

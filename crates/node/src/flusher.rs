@@ -170,7 +170,8 @@ impl Flusher {
 
 fn truncate(shared: &Shared, snapshots: &Transfers) -> Result<(), StoreError> {
     let mark = shared.checkpoint.mark()?;
-    let covered = |shard| shared.checkpointed_lsn(shard).min(snapshots.floor(shard));
+    let now_ns = shared.clock.monotonic_ns();
+    let covered = |shard| shared.checkpointed_lsn(shard).min(snapshots.floor(shard, now_ns));
     let deleted = if shared.cluster.is_some() {
         // First replicas forget what is in these segments; once they have said so in the log, the segments go.
         let limit = |shard| (!shared.is_emptied(shard)).then(|| covered(shard));

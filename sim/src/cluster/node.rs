@@ -555,7 +555,8 @@ impl Node {
             return;
         }
         let core = &mut process.cores[index].core;
-        let up_to = core.trimmed(shard, lsn.min(process.transfers.floor(shard)));
+        let now_ns = process.carrier.monotonic_ns();
+        let up_to = core.trimmed(shard, lsn.min(process.transfers.floor(shard, now_ns)));
         if let Some(disk) = core.platform.image.borrow_mut().get_mut(&shard) {
             disk.trim(up_to);
         }

@@ -82,6 +82,7 @@ fn the_time_of_guidance_never_goes_back_on_a_clock_that_was_set_back() {
 #[test]
 fn the_time_of_guidance_never_goes_back_when_the_next_leaders_clock_is_behind() {
     let mut leader = Leader::new(60_000);
+    leader.node.trims = false;
     leader.propose();
     leader.node.crash(&mut leader.rng);
     leader.node.clock.ahead_ms = 0;
