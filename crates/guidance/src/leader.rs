@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::document::Guidance;
+use crate::document::{Guidance, ShardPlacement};
 use crate::placing;
 use crate::status::{Obstacle, Status};
 
@@ -147,7 +147,8 @@ impl Leader {
         }
         self.forget_versions(guidance, &mut next);
         let is_quiet = now_ns >= self.changed_ns + self.timing.settle_ns && self.has_been_followed(guidance);
-        placing::place(&mut next, is_quiet, &self.unreadable_shards(guidance));
+        let stuck = self.stuck_shards(guidance);
+        placing::place(&mut next, is_quiet, &stuck);
         (next != *guidance).then(|| {
             next.epoch += 1;
             next
@@ -206,10 +207,18 @@ impl Leader {
         self.audience.heard.get(&node).is_some_and(|heard| heard.status.is_caught_up)
     }
 
-    /// Shards of which some living node lacks bodies that nobody can read: no node may count in them newly, and none may go.
-    fn unreadable_shards(&self, guidance: &Guidance) -> BTreeSet<usize> {
+    /// Shards whose nodes cannot change for now. Some living node lacks bodies of theirs that nobody can read: no node may count in
+    /// them newly, and none may go. Or they are quarantined: nobody serves them.
+    fn stuck_shards(&self, guidance: &Guidance) -> BTreeSet<usize> {
         let alive = self.audience.heard.iter().filter(|(node, _)| guidance.is_alive(**node));
-        alive.flat_map(|(_, heard)| heard.status.unreadable.iter().copied().map(usize::from)).collect()
+        let unreadable = alive.flat_map(|(_, heard)| heard.status.unreadable.iter().copied().map(usize::from));
+        let places = guidance.shards.iter().enumerate();
+        let quarantined = places.filter(|(shard, place)| self.is_quarantined(place, *shard)).map(|(shard, _)| shard);
+        unreadable.chain(quarantined).collect()
+    }
+
+    fn is_quarantined(&self, place: &ShardPlacement, shard: usize) -> bool {
+        place.is_quarantined(|node| self.has_stopped(node, shard))
     }
 
     /// Whether a node says that it does not serve a shard in an epoch in which it owns it.
@@ -236,11 +245,12 @@ impl Leader {
             if next.is_alive(place.owner) && !is_leaving {
                 continue;
             }
-            if place.is_quarantined(|node| self.has_stopped(node, shard)) {
+            let is_served = next.is_alive(place.owner) && !self.has_stopped(place.owner, shard);
+            if !is_served && self.is_quarantined(place, shard) {
                 continue;
             }
             // A node that is merely to go serves until another can, and hands the shard to that one. Not if the shard broke there.
-            let hands_over = next.is_alive(place.owner) && !self.has_stopped(place.owner, shard);
+            let hands_over = is_served;
             if hands_over && place.next != 0 {
                 continue;
             }
@@ -287,18 +297,22 @@ impl Leader {
                 let has_waited = now_ns >= since_ns + self.timing.stuck_ns;
                 let mut place = next.shards[index].clone();
                 place.epoch = place.epoch.max(obstacle.promised);
-                if next.is_alive(obstacle.best) && place.replicas.contains(&obstacle.best) {
+                let may_be_best = next.is_alive(obstacle.best) && !self.has_stopped(obstacle.best, index);
+                if may_be_best && place.replicas.contains(&obstacle.best) {
                     place.appoint(obstacle.best);
                 } else if obstacle.promised >= obstacle.epoch {
                     place.appoint(*node);
                 } else if self.has_stopped(*node, index) {
-                    if place.is_quarantined(|node| self.has_stopped(node, index)) {
+                    if self.is_quarantined(&place, index) {
                         continue;
                     }
                     let other = self.best_owner(next, index, false, *node);
                     let Some(other) = other.filter(|other| !self.has_stopped(*other, index)) else { continue };
                     place.appoint(other);
-                } else if has_waited && let Some(other) = self.best_owner(next, index, false, *node) {
+                } else if has_waited
+                    && let Some(other) = self.best_owner(next, index, false, *node)
+                    && !self.has_stopped(other, index)
+                {
                     place.appoint(other);
                 } else {
                     continue;
