@@ -268,8 +268,8 @@ pub const QUEUE_MS: u64 = 500;
 pub const QUEUE_REQUESTS: usize = 16_384;
 
 /// Transactions of one shard that may wait for rows before they start. Calls beyond that are refused. A message reads its rows
-/// itself, so that it holds back those behind it. Some milliseconds of a fast disk's reads.
-pub const COLD_STARTS: usize = 4_096;
+/// itself, so that it holds back those behind it. The shards of a core together have about as many as may wait for the core.
+pub const COLD_STARTS: usize = 1_024;
 
 /// Slow work (password hashes) one core may have waiting: each takes tens of milliseconds.
 pub const OFFLOADS: usize = 512;

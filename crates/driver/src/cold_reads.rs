@@ -77,6 +77,7 @@ impl<P: Platform> Core<P> {
     /// What [`Platform::read_rows`] was to read is there. If its shard is not here any more, nobody waits for it.
     pub fn rows_read(&mut self, rows: ColdRows) {
         self.begin_round();
+        self.read_clock();
         self.cold_reads.under_way -= 1;
         self.give(rows.of().0, Input::Rows(rows));
         self.handle_events();

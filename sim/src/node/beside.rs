@@ -34,7 +34,7 @@ mod tests {
     use std::sync::Arc;
 
     use millrace_api::StateFields;
-    use millrace_base::{EntityKey, ShardId, shard_of_key};
+    use millrace_base::{EntityKey, Error, ErrorCode, ShardId, limits, shard_of_key};
     use millrace_driver::{FastRead, Job, Submitted};
     use millrace_shard::question::ReadState;
     use millrace_shard::{Input, Invoke, Reply, RequestInfo, Token};
@@ -265,6 +265,43 @@ mod tests {
         let now = world.call(A, get());
         world.rest();
         assert_eq!(world.reply(now).as_deref(), Some("8"));
+    }
+
+    /// Else they would hold the core one behind the other.
+    #[test]
+    fn many_who_wait_for_one_entity_all_go_on_some_at_a_time() {
+        let mut world = World::with_cold_counters();
+        let mut waiting = Vec::new();
+        for _ in 0..100 {
+            waiting.push(world.call(A, get()));
+            world.end_rounds();
+        }
+        assert_eq!(world.reads_under_way(), 1);
+        let rows = loop {
+            if let Some(rows) = world.node.core(0).platform.reads.go_on(u64::MAX) {
+                break rows;
+            }
+        };
+        world.node.core(0).rows_read(rows);
+        let waiting_still = world.node.core(0).shard_mut(shard()).expect("it is open").figures().waiting;
+        assert!((1..100).contains(&waiting_still), "{waiting_still} wait");
+        assert!(!world.node.core(0).is_quiet());
+        for token in waiting {
+            assert_eq!(world.reply(token).as_deref(), Some("7"));
+        }
+    }
+
+    #[test]
+    fn a_call_that_has_waited_too_long_for_rows_is_refused() {
+        let mut world = World::with_cold_counters();
+        let late = world.call(A, get());
+        world.clock.advance(limits::QUEUE_MS + 100);
+        world.node.read_all(0);
+        world.end_rounds();
+        let refused = |(to, reply): &(Token, Result<Reply, Error>)| {
+            *to == late && reply.as_ref().is_err_and(|error| error.code == ErrorCode::Overloaded)
+        };
+        assert!(world.node.output.replies.iter().any(refused), "{:?}", world.node.output.replies);
     }
 
     #[test]

@@ -8,13 +8,15 @@
 //! Those that come for the same entity meanwhile wait for the same read, and go on in the order in which they came. Whoever
 //! comes when the rows are in memory does not wait for those that came before: what is under way together has no order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use millrace_base::{EntityKey, Error, ErrorCode, limits};
+use millrace_func::HandlerKind;
 use millrace_store::ColdRows;
 
+use super::answers::answers_from_result;
 use super::origin::Origin;
-use super::reads::answer_read;
+use super::start::root_call;
 use super::transaction::PendingCall;
 use super::{Execution, ExecutionContext, Role, Suspended};
 
@@ -26,10 +28,15 @@ enum Waiting {
     Call(u64),
 }
 
+/// Who waited for one entity may be many. So many go on within one input; others have a turn before the rest.
+const WARM_PER_INPUT: usize = 32;
+
 /// Entities that are being read, and who waits for each.
 #[derive(Default)]
 pub(super) struct ColdEntities {
     waiting: BTreeMap<EntityKey, Vec<Waiting>>,
+    /// Those whose rows are there, in the order in which they go on.
+    warm: VecDeque<(EntityKey, Waiting)>,
     starts: usize,
 }
 
@@ -38,10 +45,21 @@ impl ColdEntities {
         self.waiting.contains_key(entity)
     }
 
-    fn take(&mut self, entity: &EntityKey) -> Vec<Waiting> {
+    /// The rows of an entity are there.
+    fn warm(&mut self, entity: &EntityKey) {
         let waiting = self.waiting.remove(entity).unwrap_or_default();
-        self.starts -= waiting.iter().filter(|one| matches!(one, Waiting::Start(_))).count();
-        waiting
+        self.warm.extend(waiting.into_iter().map(|one| (entity.clone(), one)));
+    }
+
+    fn next_warm(&mut self) -> Option<(EntityKey, Waiting)> {
+        let next = self.warm.pop_front()?;
+        self.starts -= usize::from(matches!(next.1, Waiting::Start(_)));
+        Some(next)
+    }
+
+    /// Whether somebody can go on at once.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.warm.is_empty()
     }
 
     /// How many transactions wait that have yet to start.
@@ -51,7 +69,8 @@ impl ColdEntities {
 
     /// Transactions that have yet to start.
     pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
-        self.waiting.values().flatten().filter_map(|one| match one {
+        let waiting = self.waiting.values().flatten().chain(self.warm.iter().map(|(_, one)| one));
+        waiting.filter_map(|one| match one {
             Waiting::Start(origin) => Some(&**origin),
             Waiting::Call(_) => None,
         })
@@ -59,7 +78,8 @@ impl ColdEntities {
 
     /// The same, when nobody waits any more.
     pub(super) fn into_origins(self) -> impl Iterator<Item = Origin> {
-        self.waiting.into_values().flatten().filter_map(|one| match one {
+        let waiting = self.waiting.into_values().flatten().chain(self.warm.into_iter().map(|(_, one)| one));
+        waiting.filter_map(|one| match one {
             Waiting::Start(origin) => Some(*origin),
             Waiting::Call(_) => None,
         })
@@ -125,26 +145,45 @@ impl Execution {
 
     /// Rows that were read beside the shard are there: who waits for them goes on.
     pub(crate) fn rows_read(&mut self, rows: ColdRows, context: &mut ExecutionContext<'_, '_>) {
-        let entity = rows.of().1.clone();
-        let waiting = self.cold.take(&entity);
+        self.cold.warm(rows.of().1);
         context.rows.store().take_rows(rows);
-        for one in waiting {
-            match one {
-                Waiting::Start(origin) => self.start_with_rows(*origin, &entity, context),
-                Waiting::Call(nonce) => self.go_on_with_rows(nonce, context),
+        self.go_on_warm(context);
+    }
+
+    /// Some of those go on whose rows are there.
+    pub(crate) fn go_on_warm(&mut self, context: &mut ExecutionContext<'_, '_>) {
+        for _ in 0..WARM_PER_INPUT {
+            match self.cold.next_warm() {
+                Some((entity, Waiting::Start(origin))) => self.start_warm(*origin, &entity, context),
+                Some((_, Waiting::Call(nonce))) => self.go_on_with_rows(nonce, context),
+                None => return,
             }
+        }
+        if self.cold.goes_on() {
+            context.world.outputs.goes_on(context.rows.shard());
         }
     }
 
-    fn start_with_rows(&mut self, origin: Origin, entity: &EntityKey, context: &mut ExecutionContext<'_, '_>) {
-        match origin {
-            origin @ Origin::Read { .. } if self.locks.is_prepared(entity) => {
-                self.park(origin, entity.clone(), false, context.world);
-            }
-            Origin::Read { to, fields, .. } => answer_read(to, entity, &fields, &mut context.context()),
-            // One that does not start has been answered, or waits for its entity.
-            origin => drop(self.starts_again(origin, Vec::new(), Role::Alone, context)),
+    /// Starts what has waited as it would have started then: it may have to wait for the entity now.
+    fn start_warm(&mut self, origin: Origin, entity: &EntityKey, context: &mut ExecutionContext<'_, '_>) {
+        if let Origin::Read { to, fields, .. } = origin {
+            return self.read_warm_state(to, entity, fields, context);
         }
+        let has_waited_ms = context.world.monotonic_ms.saturating_sub(origin.began_ms());
+        if matches!(origin, Origin::Call(..)) && has_waited_ms > limits::QUEUE_MS {
+            let error = Error::new(ErrorCode::Overloaded, "the disk is slow: the call waited too long for its entity");
+            return self.fail_origin(origin, error, context);
+        }
+        let kind = match root_call(&origin, context) {
+            Ok(call) => context.world.catalog.kind(call.handler),
+            Err(error) => return self.fail_origin(origin, error, context),
+        };
+        if self.parks(&origin, entity, kind, context)
+            || kind == HandlerKind::Transaction && answers_from_result(&origin, context)
+        {
+            return;
+        }
+        self.run_root(origin, (entity.clone(), kind), Vec::new(), Role::Alone, context);
     }
 
     fn go_on_with_rows(&mut self, nonce: u64, context: &mut ExecutionContext<'_, '_>) {

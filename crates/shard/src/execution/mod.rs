@@ -161,7 +161,7 @@ impl Execution {
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
         let without_slot = self.without_slot.first_key_value().map(|((due, _), _)| *due);
-        let yielded = (!self.yielded.is_empty()).then_some(0);
+        let yielded = (!self.yielded.is_empty() || self.cold.goes_on()).then_some(0);
         self.gate.next_due_ms().into_iter().chain(lost).chain(without_slot).chain(yielded).min()
     }
 

@@ -173,6 +173,8 @@ impl Execution {
                 Told::TakeBack(number) => {
                     transaction.take_up();
                     transaction.fail(number, context.world);
+                    // Some of them may have waited behind what has ended just now.
+                    transaction.take_up_put_aside();
                     while let Some(number) = transaction.to_take_back.pop() {
                         participation.take_back(number, &mut context.context());
                     }

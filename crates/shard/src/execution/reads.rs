@@ -95,18 +95,29 @@ impl Execution {
         fields: StateFields,
         context: &mut ExecutionContext<'_, '_>,
     ) {
+        if !context.rows.is_cold(entity) {
+            return self.read_warm_state(to, entity, fields, context);
+        }
+        let origin = Origin::Read { to, begun: begun(context.world), fields };
+        if let Some(Origin::Read { to, fields, .. }) = self.with_rows(origin, entity, context) {
+            self.read_warm_state(to, entity, fields, context);
+        }
+    }
+
+    /// The same once memory has the entity.
+    pub(super) fn read_warm_state(
+        &mut self,
+        to: ReplyTo<EntityState>,
+        entity: &EntityKey,
+        fields: StateFields,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
         if self.locks.is_prepared(entity) {
             let begun = begun(context.world);
             let origin = Origin::Read { to, begun, fields };
             return self.park(origin, entity.clone(), false, context.world);
         }
-        if !context.rows.is_cold(entity) {
-            return answer_read(to, entity, &fields, &mut context.context());
-        }
-        let origin = Origin::Read { to, begun: begun(context.world), fields };
-        if let Some(Origin::Read { to, fields, .. }) = self.with_rows(origin, entity, context) {
-            answer_read(to, entity, &fields, &mut context.context());
-        }
+        answer_read(to, entity, &fields, &mut context.context());
     }
 
     /// Answers whether any entity of a service is here, or may come of what is under way. What has

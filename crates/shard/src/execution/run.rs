@@ -145,6 +145,7 @@ impl Execution {
 
     /// Goes on with the transaction that first let others have a turn. Says so to the driver while there are more.
     pub(crate) fn go_on_yielded(&mut self, context: &mut ExecutionContext<'_, '_>) {
+        self.go_on_warm(context);
         let has_yielded = |one: &mut Suspended| one.transaction.cpu.has_yielded;
         while let Some(nonce) = self.yielded.pop_front() {
             if self.suspended.get_mut(&nonce).is_some_and(has_yielded)
@@ -231,7 +232,7 @@ impl Execution {
             return Next::GoOn;
         }
         if transaction.waits_behind_own(&entity, &pending) {
-            transaction.put_aside.push(pending);
+            transaction.put_aside.push(PendingCall { waits_for_rows: false, ..pending });
             return Next::GoOn;
         }
         let kind = context.world.catalog.kind(pending.call.handler);
