@@ -34,8 +34,11 @@ const HELD: Duration = Duration::from_secs(60);
 /// How long a piece is waited for. The disk may be slow.
 const PIECE: Duration = Duration::from_secs(60);
 
-/// How often a word is said that has no answer.
+/// How often a word is said that has no answer; at first, if a piece is asked for.
 const AGAIN: Duration = Duration::from_millis(300);
+
+/// How often a piece is asked for at last.
+const LONGEST_AGAIN: Duration = Duration::from_secs(10);
 
 /// See the module's documentation. Dropping it lets the others go.
 pub(super) struct Copies {
@@ -227,11 +230,11 @@ struct Pieces<'a> {
 
 impl Pieces<'_> {
     fn next(&mut self) -> io::Result<Bytes> {
-        let until = Instant::now() + PIECE;
+        let (until, mut again) = (Instant::now() + PIECE, AGAIN);
         loop {
             self.copies.say(self.node, CopyWord::Give(self.number));
             loop {
-                match self.copies.answers.recv_timeout(AGAIN) {
+                match self.copies.answers.recv_timeout(again) {
                     Ok((node, CopyWord::Piece(number, bytes))) if (node, number) == (self.node, self.number) => {
                         self.number += 1;
                         return Ok(bytes);
@@ -241,6 +244,8 @@ impl Pieces<'_> {
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
                 }
             }
+            // Each time it is asked for the piece is sent once more, and a slow link may have it on its way.
+            again = (again * 2).min(LONGEST_AGAIN);
             if Instant::now() >= until {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it has not sent the rest of its copy"));
             }

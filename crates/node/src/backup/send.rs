@@ -139,15 +139,20 @@ fn send_file(archive: &mut ArchiveWriter<Out>, source: &Source) -> io::Result<(u
         None => file.metadata()?.len(),
     };
     let whole = bytes + source.end.len() as u64;
-    let mut patched = Patched { inner: file.take(bytes), is_patched: source.is_of_bodies(), is_torn: false };
+    let (inner, is_patched) = (file.take(bytes), source.is_of_bodies());
+    let mut patched = Patched { inner, page_bytes: PAGE_BYTES, is_patched, is_torn: false };
     archive.file(&source.path, whole, (&mut patched).chain(&source.end[..]))?;
     Ok((whole, patched.is_torn))
 }
+
+/// What the system reads of a disk at once: a read gives what is in front of a page that cannot be read, or nothing.
+const PAGE_BYTES: u64 = 4096;
 
 /// A file in which zeros stand for what cannot be read. Bodies have checksums, so what is restored is known to be damaged, and all
 /// else in the file is there.
 struct Patched<R> {
     inner: Take<R>,
+    page_bytes: u64,
     is_patched: bool,
     is_torn: bool,
 }
@@ -157,7 +162,9 @@ impl<R: Read + Seek> Read for Patched<R> {
         match self.inner.read(buffer) {
             Err(error) if self.is_patched && error.kind() != io::ErrorKind::Interrupted => {
                 let left = self.inner.limit();
-                let count = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                // What comes behind the page may be whole.
+                let page_left = self.page_bytes - self.inner.get_mut().stream_position()? % self.page_bytes;
+                let count = buffer.len().min(usize::try_from(left.min(page_left)).unwrap_or(usize::MAX));
                 self.inner.get_mut().seek_relative(count as i64)?;
                 self.inner.set_limit(left - count as u64);
                 buffer[..count].fill(0);
@@ -197,9 +204,10 @@ mod tests {
 
     fn read(is_patched: bool) -> (io::Result<Vec<u8>>, bool) {
         let inner = Torn(Bytes::new(vec![7; 20])).take(18);
-        let mut patched = Patched { inner, is_patched, is_torn: false };
+        let mut patched = Patched { inner, page_bytes: 4, is_patched, is_torn: false };
         let mut all = Vec::new();
-        let mut piece = [0; 4];
+        // Larger than what cannot be read: what comes behind that is whole.
+        let mut piece = [0; 16];
         loop {
             match patched.read(&mut piece) {
                 Ok(0) => return (Ok(all), patched.is_torn),

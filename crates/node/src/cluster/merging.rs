@@ -23,11 +23,14 @@ use super::founding::flush;
 use super::records::kind_of_record;
 use super::rescue::{MEMORY_BYTES, RescueError};
 use crate::backup::NODES;
-use crate::directory::DataDirectory;
+use crate::directory::{DataDirectory, sync_folder_of};
 use crate::node::StartError;
 use crate::objects::{BODIES, open_bodies};
 use crate::options::NodeOptions;
 use crate::recovery::{Recovery, recover};
+
+/// Where copies are that are merged, while they are removed.
+const MERGED: &str = "nodes.merged";
 
 /// Bodies that are listed at a time.
 const NAMES: usize = 1024;
@@ -61,12 +64,17 @@ fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Removes what has been merged.
+/// Removes what has been merged. It has another name before any of it is gone: half of it is never taken for a copy.
 pub(super) fn forget(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path.join(NODES)) {
+    let (copies, merged) = (path.join(NODES), path.join(MERGED));
+    let unless_gone = |result: io::Result<()>| match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
-    }
+    };
+    unless_gone(fs::remove_dir_all(&merged))?;
+    unless_gone(fs::rename(copies, &merged))?;
+    sync_folder_of(&merged)?;
+    unless_gone(fs::remove_dir_all(merged))
 }
 
 impl Others {
@@ -86,16 +94,26 @@ impl Others {
         Ok(Self { nodes, taken: BTreeMap::new() })
     }
 
-    /// The replicas of these shards, each of the node that has most of it. Shards that no node holds are left out.
-    pub(super) fn choose(&mut self, shards: &[ShardId]) -> BTreeMap<ShardId, RecoveredReplica> {
+    /// Of these shards those of which another node has more than this one, or this one has all though guidance does not count it.
+    /// Both are replicas of which a rescue may make use. Shards that no node holds are left out.
+    pub(super) fn choose(
+        &mut self,
+        shards: impl Iterator<Item = ShardId>,
+        (own, lacking): (&BTreeMap<ShardId, RecoveredReplica>, &[ShardId]),
+    ) -> BTreeMap<ShardId, RecoveredReplica> {
         let mut chosen = BTreeMap::new();
-        for shard in shards {
+        for shard in shards.filter(|_| !self.nodes.is_empty()) {
+            let is_lacking = lacking.contains(&shard);
             let replicas = self.nodes.iter().enumerate();
-            let found = replicas.filter_map(|(node, (.., recovery))| Some((node, recovery.replicas.get(shard)?)));
-            let best = found.filter(|(_, found)| found.last.1 > Lsn::ZERO).max_by_key(|(_, found)| found.last);
-            if let Some((node, found)) = best {
-                self.taken.insert(*shard, node);
-                chosen.insert(*shard, found.clone());
+            let others =
+                replicas.filter_map(|(node, (.., recovery))| Some((Some(node), recovery.replicas.get(&shard)?)));
+            let all = others.chain(own.get(&shard).map(|found| (None, found)));
+            let all = all.filter(|(_, found)| found.last.1 > Lsn::ZERO);
+            // Of those that have as much it is this node's own, if guidance counts it.
+            let best = all.max_by_key(|(node, found)| (found.last, node.is_none() != is_lacking));
+            if let Some((node, found)) = best.filter(|(node, _)| node.is_some() || is_lacking) {
+                self.taken.extend(node.map(|node| (shard, node)));
+                chosen.insert(shard, found.clone());
             }
         }
         chosen
@@ -110,19 +128,38 @@ impl Others {
         (directory, options): (&DataDirectory, &NodeOptions),
         recovery: &Recovery,
     ) -> Result<BTreeMap<ShardId, RecoveredReplica>, RescueError> {
+        // Once the rows are here, the next attempt may find that this node has as much.
+        self.merge_bodies((directory, options)).map_err(failed)?;
         let mut merged = BTreeMap::new();
         for (shard, node) in &self.taken {
             let (.., other) = &mut self.nodes[*node];
             merged.insert(*shard, merge_rows(*shard, other, recovery).map_err(store_failed)?);
         }
+        Ok(merged)
+    }
+
+    /// Copies the bodies of the shards that are taken. Those that are there already stay.
+    fn merge_bodies(&self, (directory, options): (&DataDirectory, &NodeOptions)) -> io::Result<()> {
+        let mut opened = BTreeMap::new();
         for (node, (of, of_options, _)) in self.nodes.iter().enumerate() {
-            let shards: Vec<ShardId> =
-                self.taken.iter().filter(|(_, taken)| **taken == node).map(|(shard, _)| *shard).collect();
-            if !shards.is_empty() && of.path().join(BODIES).exists() {
-                merge_bodies(&shards, (of, of_options), (directory, options)).map_err(failed)?;
+            if of.path().join(BODIES).exists()
+                && let (Some(store), threads) = open_bodies(of_options, of)?
+            {
+                opened.insert(node, (store, threads));
             }
         }
-        Ok(merged)
+        if opened.is_empty() {
+            return Ok(());
+        }
+        let options = NodeOptions { keeps_objects: true, ..options.clone() };
+        let (to, to_threads) = open_bodies(&options, directory)?;
+        let to = to.ok_or_else(|| io::Error::other("the directory keeps no bodies"))?;
+        let bodies = opened.iter().map(|(node, (store, _))| (*node, &*store.bodies)).collect();
+        let copied = self.taken.iter().try_for_each(|(shard, node)| copy_bodies(*shard, *node, &bodies, &to.bodies));
+        drop(bodies);
+        opened.into_values().for_each(|(store, threads)| store.stop(threads));
+        to.stop(to_threads);
+        copied
     }
 }
 
@@ -158,34 +195,37 @@ fn merge_rows(shard: ShardId, other: &mut Recovery, recovery: &Recovery) -> Resu
     })
 }
 
-/// Copies the bodies of some shards. Those that are there already stay.
-fn merge_bodies(
-    shards: &[ShardId],
-    (from, from_options): (&DataDirectory, &NodeOptions),
-    (to, to_options): (&DataDirectory, &NodeOptions),
-) -> io::Result<()> {
-    let to_options = NodeOptions { keeps_objects: true, ..to_options.clone() };
-    let (from, from_threads) = open_bodies(from_options, from)?;
-    let (to, to_threads) = open_bodies(&to_options, to)?;
-    let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
-    let copied = shards.iter().try_for_each(|shard| copy_bodies(*shard, &from.bodies, &to.bodies));
-    from.stop(from_threads);
-    to.stop(to_threads);
-    copied
-}
-
-fn copy_bodies(shard: ShardId, from: &Bodies, to: &Bodies) -> io::Result<()> {
+/// Copies what one node has of a shard. What is damaged there another one may have.
+fn copy_bodies(shard: ShardId, node: usize, all: &BTreeMap<usize, &Bodies>, to: &Bodies) -> io::Result<()> {
+    let Some(from) = all.get(&node) else { return Ok(()) };
+    let others = all.iter().filter(|(other, _)| **other != node).map(|(_, bodies)| *bodies);
+    let sources: Vec<&Bodies> = [*from].into_iter().chain(others).collect();
     let mut behind = BodyName { shard, number: 0 };
     loop {
         let (names, has_more) = from.names_behind(behind, NAMES);
         for name in names.iter().filter(|name| name.shard == shard && !to.has(**name)) {
-            copy_body(*name, from, to).map_err(|error| io::Error::other(format!("the body {name}: {error}")))?;
+            copy_first(*name, &sources, to)?;
         }
         match names.last() {
             Some(last) if has_more && last.shard == shard => behind = *last,
             _ => return Ok(()),
         }
     }
+}
+
+/// Copies a body of the first of these nodes that can read it. The backup has named one that none can read, and to read it is an
+/// error as before.
+fn copy_first(name: BodyName, sources: &[&Bodies], to: &Bodies) -> io::Result<()> {
+    for from in sources.iter().filter(|from| from.has(name)) {
+        match copy_body(name, from, to) {
+            Ok(()) => break,
+            Err(error @ (BlobError::Rot(..) | BlobError::Gone(_) | BlobError::Unreadable(_))) => {
+                tracing::warn!(%error, "a content of an object is damaged in a copy");
+            }
+            Err(error) => return Err(io::Error::other(format!("the body {name}: {error}"))),
+        }
+    }
+    Ok(())
 }
 
 fn copy_body(name: BodyName, from: &Bodies, to: &Bodies) -> Result<(), BlobError> {

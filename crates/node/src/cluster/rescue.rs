@@ -108,7 +108,9 @@ pub fn rescue(path: &Path, cluster: ClusterOptions, is_accepted: bool) -> Result
     let meta = ShardId(directory.shard_count());
     let guidance = newest_guidance(&mut recovery, meta)?.ok_or(RescueError::NoGuidance)?;
     let mut others = Others::open(path, &cluster)?;
-    let mut chosen = others.choose(&lacking(&recovery.replicas, &guidance, me));
+    let shards = (0_u16..).map(ShardId).take(guidance.shards.len());
+    let lacking = lacking(&recovery.replicas, &guidance, me);
+    let mut chosen = others.choose(shards, (&recovery.replicas, &lacking));
     let kept = kept((&recovery.replicas, &chosen), &guidance, me)?;
     if is_accepted {
         chosen = others.merge_into((&directory, &options), &recovery)?;
