@@ -13,6 +13,8 @@ export function verifierOf({ secret, publicKey }) {
 }
 
 function ofSecret(secret) {
+  // An empty one is what a variable gives that is not set: whoever signs with it would be let in.
+  if (!(typeof secret === "string" || Buffer.isBuffer(secret)) || Buffer.byteLength(secret) < 16) throw new Error("a worker's secret has at least 16 bytes");
   return (given, text) => {
     const wanted = Buffer.from(`v1=${createHmac("sha256", secret).update(text).digest("hex")}`), bytes = Buffer.from(given);
     return bytes.length === wanted.length && timingSafeEqual(bytes, wanted);

@@ -212,11 +212,6 @@ impl Lines {
         self.lines.iter().any(|line| line.is_open())
     }
 
-    /// Whether a worker serves that is not about to stop.
-    pub(crate) fn serve(&self) -> bool {
-        self.lines.iter().any(|line| line.serves())
-    }
-
     /// For each worker that takes root transactions, how many connections it has: one to each node that it serves.
     pub(crate) fn connections(&self) -> Vec<usize> {
         let serving = self.lines.iter().filter(|line| line.serves());

@@ -374,14 +374,14 @@ impl Workers for HttpWorkers {
     }
 
     fn has_dialled(&self, app: &str, version: u64) -> bool {
-        self.shared.lines().get(&(app.to_owned(), version)).is_some_and(Lines::serve)
+        self.shared.lines().get(&(app.to_owned(), version)).is_some_and(Lines::is_open)
     }
 
     fn dialled(&self) -> Vec<(String, u64)> {
         let mut lines = self.shared.lines();
         // What was connected once is not kept for ever.
         lines.retain(|_, lines| lines.is_open());
-        lines.iter().filter(|(_, lines)| lines.serve()).map(|(name, _)| name.clone()).collect()
+        lines.keys().cloned().collect()
     }
 
     fn discover(&self, app: &str, address: &WorkerAddress, signing: &RequestSigning) -> Exchanging {
