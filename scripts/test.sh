@@ -56,16 +56,18 @@ step "features of dependencies" scripts/check-features.sh
 step build cargo build --quiet --release --locked -p millrace-server
 step clippy clippy
 step "types of the examples" scripts/check-types.sh
-# These wait more than they compute, so they run beside the compiler, and are told when they have ended. Some of them run in the
-# environment of the Python SDK. The part of the S3 suite takes one minute, where the suite lies beside the repository.
+# These wait more than they compute, so they run beside the compiler, and are told when they have ended. The part of the S3 suite
+# takes one minute, where the suite lies beside the repository. The check of the Python SDK builds wheels, and waits for the
+# compiler's lock, so it comes last. Its environment is made first: examples run in it.
 beside() {
-    step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
+    step "environment of the Python SDK" scripts/python.sh environment
     step "examples" examples
     step "Schema Registry client" scripts/check-clients.sh
     step "login of outside users" scripts/check-outside.sh
     step "part of the S3 clients" scripts/check-s3-clients.sh --quick
     step "part of the S3 suite" tests/conformance/run.py --quick
     step "guides" guides
+    step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
 }
 (beside) >"$beside_log" 2>&1 &
 beside=$!
