@@ -279,7 +279,7 @@ fn what_is_no_worker_is_not_deployed() {
         (json!({ "worker": nobody }), "cannot connect"),
         (json!({ "worker": odd.url() }), "`c`"),
         (json!({ "worker": empty.url() }), "no services"),
-        (json!({ "worker": "http://192.0.2.1:1" }), "needs a secret"),
+        (json!({ "worker": "http://192.0.2.1:1" }), "signed requests only"),
         (json!({ "worker": fine.url(), "secret": "short" }), "fewer than 16"),
         (json!({ "worker": "ftp://127.0.0.1" }), "only http"),
         (json!({ "worker": format!("{}/?a=b", fine.url()) }), "query"),
@@ -342,7 +342,7 @@ fn who_dials_in_and_is_no_worker_is_told_so() {
     let plain = server.request("GET", "/workers/connect", &[], b"");
     assert_problem(&plain, 400, "bad-request");
     let upgrade = ["connection: upgrade", "upgrade: millrace-worker", "millrace-app: bank"];
-    for version in ["millrace-worker-protocol: 0", "millrace-worker-protocol: 5"] {
+    for version in ["millrace-worker-protocol: 0", "millrace-worker-protocol: 99"] {
         let other = server.request("GET", "/workers/connect", &[&upgrade[..], &[version]].concat(), b"");
         assert_problem(&other, 400, "bad-request");
         // By these words a worker knows that it may dial again with an older version.
