@@ -67,13 +67,16 @@ fn no_seed_breaks_a_promise() {
     let (all, runs_with) = nothing_is_found(first, seeds, Plan::new);
     println!("{all}\nin so many of {seeds} seeds: {runs_with}");
     assert!(runs_with.times("failover") * 100 >= seeds * 80, "failovers in too few seeds: {runs_with}");
-    for what in ["message sent", "workflow started", "workflow disturbed"] {
-        assert!(runs_with.times(what) * 100 >= seeds * 80, "{what} in too few seeds: {runs_with}");
-    }
+    are_in(&runs_with, (seeds, 80), &["message sent", "workflow started", "workflow disturbed"]);
     assert!(runs_with.times("workflow restarted") * 100 >= seeds * 25, "restarts in too few seeds: {runs_with}");
     assert!(runs_with.times("disk lost") * 100 >= seeds * 20, "disks are lost in too few seeds: {runs_with}");
-    for what in FAULTS {
-        assert!(runs_with.times(what) * 100 >= seeds * 5, "{what} in too few seeds: {runs_with}");
+    are_in(&runs_with, (seeds, 5), &FAULTS);
+}
+
+/// Each of these happens in so many per cent of the seeds.
+fn are_in(runs_with: &Counts, (seeds, percent): (u64, u64), all: &[&'static str]) {
+    for what in all {
+        assert!(runs_with.times(what) * 100 >= seeds * percent, "{what} in too few seeds: {runs_with}");
     }
 }
 
@@ -105,9 +108,7 @@ fn nothing_breaks_while_owners_are_lost_and_replaced() {
     let first = number("MILLRACE_CLUSTER_FIRST", 1);
     let (all, runs_with) = nothing_is_found(first, seeds, Plan::of_restless_guidance);
     println!("{all}\nin so many of {seeds} seeds: {runs_with}");
-    for what in ["shard handed on", "owner lost", "two owners"] {
-        assert!(runs_with.times(what) * 100 >= seeds * 60, "{what} in too few seeds: {runs_with}");
-    }
+    are_in(&runs_with, (seeds, 60), &["shard handed on", "owner lost", "two owners"]);
 }
 
 /// What a shard that goes to another node has locked, and has said, counts for nobody too long.
@@ -117,9 +118,7 @@ fn nothing_breaks_while_shards_are_handed_on() {
     let first = number("MILLRACE_CLUSTER_FIRST", 1);
     let (all, runs_with) = nothing_is_found(first, seeds, Plan::of_handing_on);
     println!("{all}\nin so many of {seeds} seeds: {runs_with}");
-    for what in ["shard handed on", "looked behind a write", "link late"] {
-        assert!(runs_with.times(what) * 100 >= seeds * 80, "{what} in too few seeds: {runs_with}");
-    }
+    are_in(&runs_with, (seeds, 80), &["shard handed on", "looked behind a write", "link late"]);
 }
 
 #[test]
@@ -128,9 +127,7 @@ fn nothing_breaks_while_reigns_are_short() {
     let first = number("MILLRACE_CLUSTER_FIRST", 1);
     let (all, runs_with) = nothing_is_found(first, seeds, Plan::of_short_reigns);
     println!("{all}\nin so many of {seeds} seeds: {runs_with}");
-    for what in ["owner replaced without need", "message lost"] {
-        assert!(runs_with.times(what) * 100 >= seeds * 80, "{what} in too few seeds: {runs_with}");
-    }
+    are_in(&runs_with, (seeds, 80), &["owner replaced without need", "message lost"]);
 }
 
 #[test]

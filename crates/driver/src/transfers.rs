@@ -145,7 +145,6 @@ struct Incoming {
     from: NodeId,
     transfer: u64,
     at: Lsn,
-    /// `None` while the checkpoint cannot be written.
     import: Import,
     /// The number of the next part.
     next: u32,

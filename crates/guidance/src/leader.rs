@@ -245,12 +245,11 @@ impl Leader {
             if next.is_alive(place.owner) && !is_leaving {
                 continue;
             }
-            let is_served = next.is_alive(place.owner) && !self.has_stopped(place.owner, shard);
-            if !is_served && self.is_quarantined(place, shard) {
+            // A node that is merely to go serves until another can, and hands the shard to that one. Not if the shard broke there.
+            let hands_over = next.is_alive(place.owner) && !self.has_stopped(place.owner, shard);
+            if !hands_over && self.is_quarantined(place, shard) {
                 continue;
             }
-            // A node that is merely to go serves until another can, and hands the shard to that one. Not if the shard broke there.
-            let hands_over = is_served;
             if hands_over && place.next != 0 {
                 continue;
             }

@@ -92,6 +92,18 @@ impl Cluster {
         }
     }
 
+    /// The first shard that a node owns.
+    fn first_of(&self, node: u16) -> usize {
+        self.guidance.shards.iter().position(|place| place.owner == node).expect("it owns one")
+    }
+
+    /// The owner of a shard says that it does not serve it in its epoch. That is all that anybody says.
+    fn cannot_serve(&mut self, at: usize) {
+        let (shard, place) = (u16::try_from(at).expect("few"), &self.guidance.shards[at]);
+        let obstacle = Obstacle { shard, epoch: place.epoch, promised: 0, best: 0 };
+        self.obstacles = BTreeMap::from([(place.owner, vec![obstacle])]);
+    }
+
     fn run_ms(&mut self, ms: u64) {
         (0..ms / 100).for_each(|_| self.step());
     }
@@ -194,7 +206,7 @@ fn a_node_that_started_anew_owns_its_shards_in_new_epochs() {
 #[test]
 fn an_appointment_that_cannot_be_followed_is_replaced() {
     let obstacle = |cluster: &Cluster, promised, best| {
-        let index = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+        let index = cluster.first_of(2);
         let shard = u16::try_from(index).expect("few shards");
         (index, Obstacle { shard, epoch: cluster.guidance.shards[index].epoch, promised, best })
     };
@@ -225,12 +237,11 @@ fn a_shard_that_broke_goes_to_another_node_and_to_no_third_one() {
     cluster.run_ms(3_000);
     // It cannot serve the shard in this epoch, as it broke there.
     let breaks = |cluster: &mut Cluster| {
-        let place = cluster.guidance.shards[2].clone();
-        cluster.obstacles =
-            BTreeMap::from([(place.owner, vec![Obstacle { shard: 2, epoch: place.epoch, promised: 0, best: 0 }])]);
-        cluster.stopped.insert(place.owner, vec![2]);
+        let owner = cluster.guidance.shards[2].owner;
+        cluster.cannot_serve(2);
+        cluster.stopped.insert(owner, vec![2]);
         cluster.run_ms(200);
-        (place.owner, cluster.guidance.shards[2].owner)
+        (owner, cluster.guidance.shards[2].owner)
     };
     let (first, second) = breaks(&mut cluster);
     assert_ne!(first, second, "another one has it at once");
@@ -286,7 +297,7 @@ fn what_is_not_handed_on_goes_back_to_its_owner_in_an_epoch_of_its_own() {
     cluster.hands_on = false;
     cluster.leaving.insert(2);
     cluster.step();
-    let index = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    let index = cluster.first_of(2);
     let before = cluster.guidance.shards[index].clone();
     assert_ne!(before.next, 0);
     cluster.leaving.clear();
@@ -301,10 +312,9 @@ fn a_shard_that_broke_at_a_node_that_goes_is_served_elsewhere() {
     let mut cluster = Cluster::new(3, 3);
     cluster.run_ms(1_000);
     cluster.hands_on = false;
-    let at = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
-    let (shard, epoch) = (u16::try_from(at).expect("few"), cluster.guidance.shards[at].epoch);
-    cluster.obstacles.insert(2, vec![Obstacle { shard, epoch, promised: 0, best: 0 }]);
-    cluster.stopped.insert(2, vec![shard]);
+    let at = cluster.first_of(2);
+    cluster.cannot_serve(at);
+    cluster.stopped.insert(2, vec![u16::try_from(at).expect("few")]);
     cluster.leaving.insert(2);
     cluster.run_ms(200);
     let after = &cluster.guidance.shards[at];
@@ -316,7 +326,7 @@ fn a_shard_that_broke_at_a_node_that_goes_is_served_elsewhere() {
 fn a_shard_without_an_owner_goes_to_a_node_that_is_to_go_if_no_other_is_left() {
     let mut cluster = Cluster::new(3, 3);
     cluster.run_ms(1_000);
-    let at = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    let at = cluster.first_of(2);
     cluster.leaving.extend([1, 3]);
     cluster.speaking.remove(&2);
     cluster.run_ms(1_000);
@@ -329,9 +339,9 @@ fn an_heir_gets_what_its_owner_does_not_serve() {
     let mut cluster = Cluster::new(3, 3);
     cluster.run_ms(1_000);
     cluster.hands_on = false;
-    let at = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
-    let (shard, epoch) = (u16::try_from(at).expect("few"), cluster.guidance.shards[at].epoch);
-    cluster.obstacles.insert(2, vec![Obstacle { shard, epoch, promised: 0, best: 0 }]);
+    let at = cluster.first_of(2);
+    let epoch = cluster.guidance.shards[at].epoch;
+    cluster.cannot_serve(at);
     cluster.leaving.insert(2);
     cluster.step();
     let heir = cluster.guidance.shards[at].next;
@@ -348,7 +358,7 @@ fn an_owner_that_dies_while_it_hands_on_is_replaced() {
     cluster.hands_on = false;
     cluster.leaving.insert(2);
     cluster.step();
-    let index = cluster.guidance.shards.iter().position(|place| place.owner == 2).expect("it owns one");
+    let index = cluster.first_of(2);
     let epoch = cluster.guidance.shards[index].epoch;
     cluster.speaking.remove(&2);
     cluster.run_ms(1_000);

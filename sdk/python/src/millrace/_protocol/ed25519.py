@@ -16,7 +16,7 @@ _D = -121665 * pow(121666, -1, _P) % _P
 _2D = 2 * _D % _P
 _SQRT_OF_MINUS_1 = pow(2, (_P - 1) // 4, _P)
 
-# A point (x, y) as X, Y, Z and T with x = X / Z, y = Y / Z and x * y = T / Z.
+# A point (x, y) as (X, Y, Z, T). There x is X / Z, y is Y / Z, and x * y is T / Z.
 _Point = tuple[int, int, int, int]
 _NEUTRAL: _Point = (0, 1, 1, 0)
 
